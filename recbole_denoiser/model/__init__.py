@@ -1,0 +1,1 @@
+"""RecBole sequential models of this package."""
