@@ -1,0 +1,8 @@
+"""``python -m recbole_denoiser`` is the command ``recbole-denoiser``."""
+
+import sys
+
+from recbole_denoiser.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Rec-Denoiser in pure torch: works with any Transformer, never imports recbole.
+
+Start at denoiser.py; masks.py and estimators.py hold section 4.1 of the paper, jacobian.py section 4.2.
+"""
+
+from recbole_denoiser.core.attention import MaskedMultiheadAttention, MaskedSoftmax, Site
+from recbole_denoiser.core.config import ESTIMATORS, DenoiserConfig
+from recbole_denoiser.core.denoiser import Denoiser, DenoiserLoss, denoise
+from recbole_denoiser.core.estimators import coefficients, row_credit
+from recbole_denoiser.core.jacobian import exact_jacobian_norm, jacobian_penalty
+from recbole_denoiser.core.kept import KeptCounter
+from recbole_denoiser.core.masks import AttentionMask, gate
+from recbole_denoiser.core.targets import target_weights, warmed_rate
+
+__all__ = [
+    "ESTIMATORS",
+    "AttentionMask",
+    "Denoiser",
+    "DenoiserConfig",
+    "DenoiserLoss",
+    "KeptCounter",
+    "MaskedMultiheadAttention",
+    "MaskedSoftmax",
+    "Site",
+    "coefficients",
+    "denoise",
+    "exact_jacobian_norm",
+    "gate",
+    "jacobian_penalty",
+    "row_credit",
+    "target_weights",
+    "warmed_rate",
+]

@@ -1,0 +1,101 @@
+"""Trainable attention masks Phi and the gate of inference (sections 4.1.1 and 4.1.2).
+
+Z_uv ~ Bernoulli(Pi_uv) with Pi = g(Phi) and g the sigmoid; Z multiplies the attention weights after the softmax and
+nothing is renormalised (eq. 8). At inference the gate is g(Phi) with every value <= 0.5 set to exactly 0.
+
+Only live attentions count: those that the causal pattern allows and whose query and key are both real items. The
+others are out of R_M, of the estimators and of every kept figure.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from recbole_denoiser.core.config import DenoiserConfig
+from recbole_denoiser.errors import UserError
+
+
+def gate(phi: Tensor) -> Tensor:
+    """The mask of inference: sigmoid(Phi), exactly 0 where that is <= 0.5 (section 4.1.2)."""
+    p = torch.sigmoid(phi)
+    return torch.where(p > 0.5, p, torch.zeros_like(p))
+
+
+class AttentionMask(nn.Module):
+    """Phi of one attention layer.
+
+    mask="position" is the paper's: a free parameter phi [n, n], or [H, n, n] with a mask per head, shared by all users.
+
+    mask="content" goes beyond the paper: Phi_uv = phi_uv + (x_u Wq)(x_v Wk)' / sqrt(rank) + x_v w, so that an item can
+    be pruned because of what it is, for one query (bilinear part) or for all of them (w). The hidden states x are
+    DETACHED on purpose: the backbone is trained by the recommendation loss and the mask weights by the estimator. The
+    path from a backbone weight through Phi to the distribution of Z is therefore left out of the backbone's gradient.
+    """
+
+    def __init__(self, config: DenoiserConfig, width: int | None = None, n_heads: int = 1) -> None:
+        super().__init__()
+        n = config.max_length
+        self.n, self.align = n, config.align
+        self.heads = n_heads if config.mask_per_head else 1
+        self.is_content = config.mask == "content"
+        shape = (n_heads, n, n) if config.mask_per_head else (n, n)
+        self.phi = nn.Parameter(torch.full(shape, float(config.mask_init)))
+        if self.is_content:
+            if width is None:
+                raise UserError("A content mask needs the width of the hidden states, and it could not be found.")
+            self.rank = config.content_rank
+            # Small but not zero: with both factors at zero the bilinear part would have no gradient.
+            self.query_weight = nn.Parameter(torch.randn(width, self.heads * self.rank) * 0.02)
+            self.key_weight = nn.Parameter(torch.randn(width, self.heads * self.rank) * 0.02)
+            self.item_weight = nn.Parameter(torch.zeros(width, self.heads))
+
+    def logits(self, length: int, states: Tensor | None = None) -> Tensor:
+        """Phi of a sequence of `length` positions: [1, 1 or H, m, m], content masks [B, 1 or H, m, m]."""
+        if length > self.n:
+            raise UserError(
+                f"A sequence of {length} positions met a mask of {self.n}: set the denoiser's max_length to {length}."
+            )
+        rows = slice(self.n - length, self.n) if self.align == "end" else slice(0, length)
+        phi = self.phi[..., rows, rows]
+        phi = phi.reshape(1, self.heads, length, length)
+        return phi + self._content(states) if self.is_content else phi
+
+    def _content(self, states: Tensor | None) -> Tensor:
+        if states is None:
+            raise UserError("A content mask needs the hidden states of the attention layer, and none were given.")
+        x = states.detach()  # [B, m, d]
+        B, m, _ = x.shape
+        q = (x @ self.query_weight).view(B, m, self.heads, self.rank).transpose(1, 2)  # [B, H, m, r]
+        k = (x @ self.key_weight).view(B, m, self.heads, self.rank).transpose(1, 2)
+        item = (x @ self.item_weight).transpose(1, 2).unsqueeze(2)  # [B, H, 1, m]: the same for every query
+        return q @ k.transpose(2, 3) / self.rank**0.5 + item
+
+
+def live_counts(valid: Tensor, causal: bool, dtype: torch.dtype = torch.float32) -> Tensor:
+    """In how many sequences each attention is live: [m, m] from valid [B, m]."""
+    real = valid.to(dtype)
+    counts = real.T @ real
+    return counts.tril_() if causal else counts
+
+
+def live_entries(valid: Tensor, causal: bool, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Live attentions of each sequence as 0 and 1: [B, 1, m, m] from valid [B, m]."""
+    real = valid.to(dtype)
+    live = (real.unsqueeze(2) * real.unsqueeze(1)).unsqueeze(1)
+    return live.tril_() if causal else live
+
+
+def live_for(phi: Tensor, valid: Tensor, causal: bool) -> Tensor:
+    """How often each entry of Phi is live in the batch; broadcasts to phi (heads share it).
+
+    Phi shared by the batch gets counts [m, m]; Phi per sequence gets 0 and 1 [B, 1, m, m].
+    """
+    if phi.shape[0] == 1:
+        return live_counts(valid, causal, phi.dtype)
+    return live_entries(valid, causal, phi.dtype)
+
+
+def live_mean(values: Tensor, live: Tensor) -> Tensor:
+    """Mean of values [1 or B, 1 or H, m, m] over the live entries counted by live_for."""
+    return (values * live).sum() / (live.sum() * values.shape[1]).clamp(min=1.0)

@@ -1,0 +1,133 @@
+"""The pieces of the objective that need no model: weights of the loss, R_M, credit, and checks of the first pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Optional, Union
+
+import torch
+from torch import Tensor
+
+from recbole_denoiser.core.attention import Site
+from recbole_denoiser.core.config import DenoiserConfig
+from recbole_denoiser.core.estimators import keep_probability, row_credit
+from recbole_denoiser.core.masks import gate, live_for, live_mean
+from recbole_denoiser.core.passes import Draw
+from recbole_denoiser.errors import UserError
+
+Weights = Optional[Union[Tensor, Callable[[Tensor], Tensor]]]
+
+
+@dataclass
+class DenoiserLoss:
+    """The three terms of a step (add them up, or log them apart) and figures without gradient."""
+
+    rec: Tensor
+    mask: Tensor  # beta * R_M plus the zero-valued surrogate that carries Phi's gradient
+    jacobian: Tensor  # gamma * R_J
+    r_m: Tensor  # R_M, summed over layers
+    r_j: Tensor  # R_J, summed over layers
+    kept_probability: Tensor  # [L] mean of Pi over live attentions
+
+    @property
+    def total(self) -> Tensor:
+        """What to call backward() on."""
+        return self.rec + self.mask + self.jacobian
+
+
+def position_weights(losses: Tensor, valid: Tensor | None, weights: Weights) -> Tensor | None:
+    """Weights like the losses, without gradient; None for a loss that is one number already."""
+    if losses.dim() > 2:
+        raise UserError(f"loss_fn returned shape {tuple(losses.shape)}; allowed: [B, m], [B] or one number.")
+    given = weights(losses.detach()) if callable(weights) else weights
+    if given is not None:
+        if given.shape != losses.shape:
+            raise UserError(f"weights have shape {tuple(given.shape)}, the losses {tuple(losses.shape)}.")
+        return given.detach()
+    if losses.dim() == 0:
+        return None
+    if losses.dim() == 2 and valid is not None:
+        if losses.shape != valid.shape:
+            raise UserError(f"losses have shape {tuple(losses.shape)}, valid {tuple(valid.shape)}.")
+        real = valid.to(losses.dtype)
+        return real / real.sum().clamp(min=1.0)
+    return torch.full_like(losses, 1.0 / max(losses.numel(), 1), requires_grad=False)
+
+
+def row_credits(f: Tensor, draw: Draw, k: int, K: int, config: DenoiserConfig) -> Tensor:
+    """What each query row of draw k of K is credited with: [B, m], or [1, m] for one mask and one loss per batch.
+
+    f: weighted losses, [B, m], [B] or one number.
+    """
+    B, m = draw.A.shape[0], draw.A.shape[-1]
+    f = f.to(draw.U.dtype)
+    if f.dim() == 0:
+        return f.expand(draw.U.shape[0], m)
+    if f.shape[0] != B or (f.dim() == 2 and f.shape[1] != m):
+        raise UserError(f"loss_fn returned losses of shape {tuple(f.shape)} for attention over [{B}, {m}].")
+    if f.dim() == 1 or config.credit == "total":
+        return f.reshape(B, -1).sum(1, keepdim=True).expand(B, m)
+    return row_credit(f, k, K, config.causal)
+
+
+def valid_for(A: Tensor, valid: Tensor | None) -> Tensor:
+    """Real positions [B, m] of the sequences that attention A [B, H, m, m] is over."""
+    if valid is None:
+        return torch.ones(A.shape[0], A.shape[-1], dtype=torch.bool, device=A.device)
+    if valid.shape != (A.shape[0], A.shape[-1]):
+        raise UserError(
+            f"valid has shape {tuple(valid.shape)}, but the attention is over {A.shape[0]} sequences "
+            f"of {A.shape[-1]} positions."
+        )
+    return valid
+
+
+def kept_probabilities(draws: list[Draw], n_layers: int, valid: Tensor | None, config: DenoiserConfig) -> Tensor:
+    """Mean of Pi over the live attentions of the batch, per layer [L]; R_M is their sum (eq. 11, mean scale)."""
+    means: list[list[Tensor]] = [[] for _ in range(n_layers)]
+    for draw in draws:
+        live = live_for(draw.Phi, valid_for(draw.A, valid), config.causal)
+        means[draw.site.index].append(live_mean(keep_probability(config.estimator, draw.Phi), live))
+    return torch.stack([torch.stack(calls).mean() for calls in means])
+
+
+def pruned_share(draws: list[Draw], valid: Tensor | None, config: DenoiserConfig) -> Tensor:
+    """Share of the batch's live attentions whose gate is 0, averaged over the layers."""
+    shares = []
+    for draw in draws:
+        live = live_for(draw.Phi, valid_for(draw.A, valid), config.causal)
+        shares.append(live_mean((gate(draw.Phi.detach()) == 0).to(live.dtype), live))
+    return torch.stack(shares).mean()
+
+
+def check_finite(rec: Tensor, draws: list[Draw]) -> None:
+    """A loss that is not finite: say at which site the trouble starts."""
+    if torch.isfinite(rec):
+        return
+    sick = next((draw.site.name for draw in draws if not torch.isfinite(draw.A).all()), None)
+    where = f"the first attention that is not finite is at site {sick}" if sick else "all attention is finite"
+    raise UserError(f"The loss is {float(rec)}; {where}. Look for NaN or infinite inputs, weights or learning rates.")
+
+
+def check_sites_used(sites: list[Site], draws: list[Draw]) -> None:
+    """Every site must take part in the loss, or its mask would never learn."""
+    called = {draw.site.index for draw in draws}
+    silent = [site.name for site in sites if site.index not in called]
+    if silent:
+        raise UserError(f"loss_fn never used the attention at {', '.join(silent)}: name the others in the setting sites.")
+
+
+def check_attention(draws: list[Draw], valid: Tensor, causal: bool) -> None:
+    """Once, at the first sampled pass: does the model attend as the setting causal says?"""
+    if not causal:
+        return
+    for draw in draws:
+        weight = draw.A if draw.A.dim() == 4 else draw.A.unsqueeze(1)  # [B, H, m, m]
+        later = (weight.triu(1) * valid[:, None, :, None]).max()  # rows of padded queries may hold anything
+        if later > 1e-6:
+            raise UserError(
+                f"Attention site {draw.site.name} looks at later positions (weight {float(later):.3g}) although the "
+                "setting causal is True. Set causal=False for a bidirectional model; if only padded queries do so, "
+                "pass their positions in valid."
+            )

@@ -1,0 +1,179 @@
+"""The forward passes of one training step: what each attention site multiplies with, and what is remembered.
+
+FirstPass draws Z = 1[U < g(Phi)] at every site (Algorithm 1). SecondPass replays the same loss with antithetic bits
+Z~ = 1[U > g(-Phi)] at the flipped sites and the same U everywhere else, and with the same dropout. FixedMask re-runs
+one block for the Jacobian penalty. Each is a rule (see attention.Site): (site, attention) -> masked attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recbole_denoiser.core.attention import Site
+from recbole_denoiser.core.config import PATHWISE, DenoiserConfig
+from recbole_denoiser.core.estimators import pathwise_mask, sample, sample_antithetic
+from recbole_denoiser.core.rng import RngState, restore_rng, save_rng
+
+
+@dataclass
+class Draw:
+    """One call of one site in the first pass."""
+
+    site: Site
+    Phi: Tensor  # [1 or B, 1 or H, m, m], with the graph to the mask's parameters
+    U: Tensor  # [1 or B, 1 or H, m, m]
+    Z: Tensor  # the same shape
+    A: Tensor  # attention before the mask, detached
+    rng: RngState  # right after U was drawn
+
+
+def masked(A: Tensor, Z: Tensor) -> Tensor:
+    """A [B, H, m, m] (or [B, m, m]) times Z [1 or B, 1 or H, m, m]."""
+    return A * (Z if A.dim() == 4 else Z.squeeze(1)).to(A.dtype)
+
+
+class FirstPass:
+    """Draws a mask at every call of a site and remembers the draws in the order of the calls."""
+
+    def __init__(self, config: DenoiserConfig) -> None:
+        self.config = config
+        self.draws: list[Draw] = []
+
+    def __call__(self, site: Site, A: Tensor) -> Tensor:
+        mask = site.mask
+        m = A.shape[-1]
+        Phi = mask.logits(m, site.states)
+        B = A.shape[0] if self.config.mask_sampling == "sequence" else 1
+        U = torch.rand(B, mask.heads, m, m, dtype=Phi.dtype, device=A.device)
+        name = self.config.estimator
+        Z = pathwise_mask(name, Phi, U) if name in PATHWISE else sample(Phi.detach(), U)
+        self.draws.append(Draw(site, Phi, U, Z, A.detach(), save_rng(A.device)))
+        return masked(A, Z)
+
+
+class SecondPass:
+    """Replays the draws with some of them flipped to their antithetic twins.
+
+    Sites above a flipped one keep their U. Position masks then keep their Z; content masks see other states, so their
+    Phi is computed anew and the same U gives the Z that belongs to it.
+    """
+
+    def __init__(self, draws: list[Draw], flipped: Iterable[int]) -> None:
+        self.draws = draws
+        self.flipped = set(flipped)
+        self.waiting: dict[int, list[int]] = {}  # site index -> its draws, next one first
+        for k, draw in enumerate(draws):
+            self.waiting.setdefault(draw.site.index, []).append(k)
+
+    def __call__(self, site: Site, A: Tensor) -> Tensor:
+        k = self.waiting[site.index].pop(0)
+        draw = self.draws[k]
+        restore_rng(draw.rng)  # as if U had been drawn, so that dropout after this site is the first pass's
+        if k in self.flipped:
+            Z = sample_antithetic(draw.Phi, draw.U)
+        elif draw.Phi.shape[0] == 1 or k < min(self.flipped):
+            Z = draw.Z
+        else:
+            Z = sample(site.mask.logits(A.shape[-1], site.states), draw.U)
+        return masked(A, Z)
+
+
+class FixedMask:
+    """Multiplies with given masks: the first pass's Z of some sequences of the batch."""
+
+    def __init__(self, Z: dict[int, Tensor]) -> None:
+        self.Z = Z  # site index -> Z
+
+    def __call__(self, site: Site, A: Tensor) -> Tensor:
+        return masked(A, self.Z[site.index]) if site.index in self.Z else A
+
+
+@contextmanager
+def ruled(sites: list[Site], rule: FirstPass | SecondPass | FixedMask | None) -> Iterator[None]:
+    """All sites follow `rule` inside the context, and what they followed before after it."""
+    before = [site.rule for site in sites]
+    for site in sites:
+        site.rule = rule
+    try:
+        yield
+    finally:
+        for site, old in zip(sites, before):
+            site.rule = old
+            site.states = None  # do not keep the step's graph alive
+
+
+@dataclass
+class BlockCall:
+    """What went into and came out of a Transformer block in the first pass."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+    rng: RngState | None  # after the block; None if nothing will be replayed
+
+
+class BlockRecorder:
+    """Forward hooks on the blocks, for the duration of the first pass only."""
+
+    def __init__(self, sites: list[Site], replay_device: torch.device | None) -> None:
+        self.blocks = list({id(site.block): site.block for site in sites}.values())
+        self.device = replay_device
+        self.calls: dict[int, list[BlockCall]] = {id(block): [] for block in self.blocks}
+
+    def _remember(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        rng = None if self.device is None else save_rng(self.device)
+        self.calls[id(block)].append(BlockCall(args, kwargs, output, rng))
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Remember every call of the blocks inside the context."""
+        handles = [block.register_forward_hook(self._remember, with_kwargs=True) for block in self.blocks]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    @contextmanager
+    def skipping(self, blocks: list[nn.Module]) -> Iterator[None]:
+        """Inside the context these blocks return their first-pass output, with the random state that followed it."""
+        before = {id(block): block.__dict__.get("forward") for block in blocks}
+        try:
+            for block in blocks:
+                (call,) = self.calls[id(block)]
+                block.__dict__["forward"] = _answer(call)
+            yield
+        finally:
+            for block in blocks:
+                own = before[id(block)]
+                if own is None:
+                    block.__dict__.pop("forward", None)
+                else:
+                    block.__dict__["forward"] = own
+
+    def below(self, draws: list[Draw], k: int) -> list[nn.Module]:
+        """Blocks that finished before draw k was made: called once, and none of their draws is k or later."""
+        busy = {id(draw.site.block) for draw in draws[k:]}
+        holds = {id(module) for draw in draws[k:] for module in [draw.site.attention]}
+        return [
+            block
+            for block in self.blocks
+            if len(self.calls[id(block)]) == 1
+            and id(block) not in busy
+            and not any(id(inner) in holds for inner in block.modules())
+        ]
+
+
+def _answer(call: BlockCall) -> Any:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        assert call.rng is not None
+        restore_rng(call.rng)
+        return call.output
+
+    return forward

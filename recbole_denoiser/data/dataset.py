@@ -1,0 +1,183 @@
+"""RecBole's sequential data set with exact order, lazily cut rows and one training row per user.
+
+Reading, filtering and id mapping are RecBole's. What changes: the time order is exact (RecBole's float32
+seconds collapse into 64-second steps), ties keep file order, and sequences are index ranges (``rows.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import recbole.data.dataset.dataset as recbole_dataset
+import torch
+from recbole.data.dataset import Dataset, SequentialDataset
+from recbole.utils import FeatureType
+
+from recbole_denoiser.data.atomic import check_header, explain_bad_value
+from recbole_denoiser.data.negatives import Histories, NegativeSampler
+from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
+from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
+from recbole_denoiser.errors import UserError
+
+
+class SequenceDataset(SequentialDataset):
+    """Atomic files -> rows. ``build()`` gives the training, validation and test parts."""
+
+    flat: FlatSequences
+
+    # ---- reading ----
+
+    def _load_data(self, token: str, dataset_path: str) -> None:
+        suffixes = [f".{name}" for name in self.benchmark_filename_list or []] or [""]
+        missing = [f"{token}{s}.inter" for s in suffixes if not (Path(dataset_path) / f"{token}{s}.inter").is_file()]
+        if missing:
+            raise UserError(
+                f"Data set '{token}' not found: looked in {dataset_path} for {', '.join(missing)} "
+                f"(and, if present, {token}.item and {token}.user). Set data_path to the folder that holds '{token}/'."
+            )
+        super()._load_data(token, dataset_path)
+
+    def _load_feat(self, filepath: str, source: Any) -> pd.DataFrame | None:
+        check_header(filepath, self.config["field_separator"], self.config["encoding"])
+        try:
+            with _c_parser(single_character_separator=len(self.config["field_separator"]) == 1):
+                feat = super()._load_feat(filepath, source)
+        except (ValueError, OverflowError, pd.errors.ParserError) as error:
+            raise explain_bad_value(filepath, self.config["field_separator"], self.config["encoding"], error) from error
+        if feat is not None and feat.empty:
+            raise UserError(f"{filepath} has a header but no rows.")
+        return feat
+
+    def _data_filtering(self) -> None:
+        self._check_time()
+        super()._data_filtering()
+        if self.inter_feat.empty:
+            raise UserError(f"Data set '{self.dataset_name}': no interaction is left after filtering.")
+
+    def _check_time(self) -> None:
+        if self.time_field not in self.inter_feat:
+            raise UserError(
+                f"Data set '{self.dataset_name}' has no column '{self.time_field}' (TIME_FIELD), which sequential models "
+                f"need for the order; loaded columns: {', '.join(self.inter_feat.columns)}. Check load_col and TIME_FIELD."
+            )
+        if self.field2type[self.time_field] != FeatureType.FLOAT:
+            raise UserError(
+                f"Column '{self.time_field}' of data set '{self.dataset_name}' must be of type float, "
+                f"not {self.field2type[self.time_field].value}: write '{self.time_field}:float' in the header."
+            )
+        bad = ~np.isfinite(self.inter_feat[self.time_field].to_numpy(np.float64))
+        if bad.any():
+            raise UserError(
+                f"Column '{self.time_field}' of data set '{self.dataset_name}' has {int(bad.sum())} missing or infinite "
+                f"value(s), the first in line {int(np.flatnonzero(bad)[0]) + 2} of the .inter file."
+            )
+
+    # ---- rows ----
+
+    @property
+    def row_fields(self) -> Fields:
+        """Names of the columns of a batch."""
+        config = self.config
+        return Fields(self.uid_field, self.iid_field, self.item_list_length_field, config["LIST_SUFFIX"], config["NEG_PREFIX"])
+
+    def _change_feat_format(self) -> None:
+        """Sort by user and exact time, turn the columns into tensors, and describe every prefix as a row."""
+        if self.config["benchmark_filename"] is not None:
+            super()._change_feat_format()
+            return
+        self.inter_feat = self.inter_feat.sort_values([self.uid_field, self.time_field], kind="stable", ignore_index=True)
+        exact_time = torch.from_numpy(self.inter_feat[self.time_field].to_numpy(np.float64))
+        Dataset._change_feat_format(self)
+        self._aug_presets()
+        columns = dict(self.inter_feat.interaction)
+        if columns[self.time_field].dim() == 1:  # a time that is also a numerical feature has a second column
+            columns[self.time_field] = exact_time
+        self.flat = FlatSequences(columns, self.row_fields)
+        target = np.flatnonzero(self.flat.user_start != np.arange(len(self.flat)))
+        self.inter_feat = SequenceRows.prefixes(self.flat, target, self.max_item_list_len)
+
+    def build(self) -> list[SequenceDataset]:
+        """Training, validation and test parts as ``eval_args`` says."""
+        if self.config["benchmark_filename"] is not None:
+            return super().build()
+        self._change_feat_format()
+        rows = self.inter_feat
+        if len(rows) == 0:
+            raise UserError(f"Data set '{self.dataset_name}': no user has two interactions, so nothing can be predicted.")
+        phase = split_rows(rows[self.uid_field].numpy(), rows[self.time_field].numpy(), self.config["eval_args"])
+        self._drop_unused_col()
+        parts = [self.copy(rows.subset(np.flatnonzero(phase == part))) for part in (TRAIN, VALID, TEST)]
+        if len(parts[TRAIN]) == 0:
+            raise UserError(f"Data set '{self.dataset_name}': the split {self.config['eval_args']['split']} leaves nothing to train on.")
+        if self.config["train_negatives"] and self.config["loss_type"] in ("BCE", "BPR"):
+            train = parts[TRAIN].inter_feat
+            train.negatives = NegativeSampler(self.training_histories(train), self.config["train_negatives"])
+        if self.config["train_rows"] == "sequences":
+            parts[TRAIN].inter_feat = self._training_sequences(parts[TRAIN].inter_feat)
+        return parts
+
+    def _training_sequences(self, train: SequenceRows) -> SequenceRows:
+        windows = self.config["long_history"] == "windows"
+        return sequence_rows(self.flat, train.target.numpy(), self.max_item_list_len, windows, train.negatives)
+
+    def training_histories(self, train: SequenceRows) -> Histories:
+        """What each user met in training: the targets and the first interaction of every user."""
+        first = np.unique(self.flat.user_start)
+        return self._histories(np.concatenate([train.covered_targets(), first]))
+
+    def all_histories(self) -> Histories:
+        """What each user met in any phase; evaluation negatives are never among it."""
+        return self._histories(np.arange(len(self.flat)))
+
+    def _histories(self, index: np.ndarray) -> Histories:
+        user = self.flat.columns[self.uid_field].numpy()[index]
+        item = self.flat.columns[self.iid_field].numpy()[index]
+        return Histories(user, item, self.item_num)
+
+    def counter(self, field: str) -> Counter:
+        """How often each token occurs; for training sequences over every position, not only the last."""
+        rows = self.inter_feat
+        if isinstance(rows, SequenceRows) and rows.whole:
+            return Counter(self.flat.columns[field].numpy()[rows.covered_targets()])
+        return super().counter(field)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over users, items (as tokens' ids) and exact times in order."""
+        digest = hashlib.sha256()
+        if self.config["benchmark_filename"] is not None:
+            for field in (self.uid_field, self.iid_field):
+                digest.update(self.inter_feat[field].numpy().tobytes())
+            return digest.hexdigest()
+        for field in (self.uid_field, self.iid_field, self.time_field):
+            digest.update(self.flat.columns[field].numpy().tobytes())
+        return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _c_parser(single_character_separator: bool) -> Iterator[None]:
+    """RecBole reads with pandas' Python engine, which is about ten times slower than the C engine."""
+    if not single_character_separator:
+        yield
+        return
+
+    class PandasWithCParser:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pd, name)
+
+        @staticmethod
+        def read_csv(*args: Any, **kwargs: Any) -> pd.DataFrame:
+            kwargs["engine"] = "c"
+            return pd.read_csv(*args, **kwargs)
+
+    recbole_dataset.pd = PandasWithCParser()
+    try:
+        yield
+    finally:
+        recbole_dataset.pd = pd

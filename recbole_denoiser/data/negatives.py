@@ -1,0 +1,99 @@
+"""Items a user has not met: drawn per training position (eq. 7), and frozen once for evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recbole_denoiser.errors import UserError
+
+
+class Histories:
+    """Set of (user, item) pairs with vectorised look-up, as one sorted array of keys."""
+
+    def __init__(self, user: np.ndarray, item: np.ndarray, n_items: int) -> None:
+        self.n_items = n_items  # ids 1 .. n_items - 1 are items, 0 is padding
+        keys = np.unique(user.astype(np.int64) * n_items + item)
+        self.keys = torch.from_numpy(keys)
+        met = np.bincount(keys // n_items) if len(keys) else np.zeros(1, dtype=np.int64)
+        self.met = torch.from_numpy(met)  # [users] how many different items each user has met
+
+    def contain(self, user: Tensor, item: Tensor) -> Tensor:
+        """Whether each user has met the item; ``user`` broadcasts against ``item``."""
+        key = user * self.n_items + item
+        place = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
+        return self.keys[place] == key
+
+    def require_unmet(self, count: int) -> None:
+        """UserError unless every user has at least ``count`` items left to draw."""
+        fewest = self.n_items - 1 - int(self.met.max())
+        if fewest < count:
+            raise UserError(
+                f"{count} negative item(s) per user are needed, but a user has met all but {fewest} of the "
+                f"{self.n_items - 1} items. Filter such users with user_inter_num_interval, or use loss_type: CE "
+                f"and eval_args.mode: full, which need no negatives."
+            )
+
+
+class NegativeSampler:
+    """Uniform items outside the user's training history, ``count`` per position."""
+
+    def __init__(self, histories: Histories, count: int) -> None:
+        histories.require_unmet(1)
+        self.histories, self.count = histories, count
+
+    def draw(self, user: Tensor, length: int) -> Tensor:
+        """[B] users -> [B, length, count] items."""
+        user = user.view(-1, 1, 1).expand(-1, length, self.count)
+        item = torch.randint(1, self.histories.n_items, user.shape)
+        met = self.histories.contain(user, item).nonzero(as_tuple=True)
+        while len(met[0]):
+            redrawn = torch.randint(1, self.histories.n_items, met[0].shape)
+            item[met] = redrawn
+            again = self.histories.contain(user[met], redrawn)
+            met = tuple(index[again] for index in met)
+        return item
+
+
+def frozen_negatives(
+    user: Tensor, histories: Histories, count: int, seed: int, name: str, popularity: np.ndarray | None = None
+) -> Tensor:
+    """[R] users -> [R, count] different items per row that the user has never met, the same for every model.
+
+    ``name`` (data set and phase) and ``seed`` fix the draw; the generator is separate from training's.
+    ``popularity`` [n_items] makes the draw proportional to it instead of uniform.
+    """
+    histories.require_unmet(count)
+    entropy = int.from_bytes(hashlib.sha256(f"{name}:{seed}".encode()).digest()[:8], "little")
+    generator = np.random.default_rng(entropy)
+    if popularity is None:
+
+        def draw(size: int) -> np.ndarray:
+            return generator.integers(1, histories.n_items, size)
+    else:
+        cumulative = np.cumsum(popularity[1:].astype(np.float64))
+
+        def draw(size: int) -> np.ndarray:
+            return 1 + np.searchsorted(cumulative, generator.random(size) * cumulative[-1], side="right")
+
+    rows = len(user)
+    item = torch.from_numpy(draw(rows * count).reshape(rows, count).astype(np.int64))
+    for _ in range(10_000):
+        bad = histories.contain(user[:, None], item) | _repeated(item)
+        if not bad.any():
+            return item
+        item[bad] = torch.from_numpy(draw(int(bad.sum())).astype(np.int64))
+    raise UserError(
+        f"Could not draw {count} different popular items that every user has not met; use eval_args.mode: uni{count}."
+    )
+
+
+def _repeated(item: Tensor) -> Tensor:
+    """True where a row holds the same item at an earlier column."""
+    ordered, order = item.sort(dim=1, stable=True)
+    same = torch.zeros_like(item, dtype=torch.bool)
+    same[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(same).scatter(1, order, same)

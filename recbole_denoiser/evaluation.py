@@ -1,0 +1,172 @@
+"""Sampled evaluation that encodes each sequence once and scores its candidates.
+
+RecBole's ``uni100`` repeats the whole history 101 times per user and encodes every copy. The scores here are the
+same, RecBole's collector and metrics get them unchanged, and the negatives can be frozen for the whole study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from recbole.data.dataloader import FullSortEvalDataLoader
+from recbole.data.interaction import Interaction
+from torch import Tensor
+
+from recbole_denoiser.data.negatives import frozen_negatives
+from recbole_denoiser.errors import UserError
+
+
+class CandidateLoader:
+    """Batches of ``(histories, candidates)``; column 0 of the candidates is the true next item."""
+
+    def __init__(self, config: Any, dataset: Any, phase: str, recbole_sampler: Any) -> None:
+        self.config, self._dataset, self.phase, self.sampler = config, dataset, phase, recbole_sampler
+        self.batch_size = config["eval_batch_size"]
+        arguments = config[f"{phase}_neg_sample_args"]
+        self.count, self.distribution = arguments["sample_num"], arguments["distribution"]
+        rows = dataset.inter_feat
+        self.user, self.positive = rows[dataset.uid_field], rows[dataset.iid_field]  # [R]
+        self.one_row_per_user = len(torch.unique(self.user)) == len(self.user)
+        self.frozen = self._freeze() if config["eval_negatives"] == "frozen" else None
+        self.batches = self._batches()
+
+    def _batches(self) -> list[slice]:
+        """Row ranges of about ``eval_batch_size``; all rows of a user are in one batch (they are sorted by user)."""
+        first = np.flatnonzero(np.diff(self.user.numpy(), prepend=-1))  # where each user's rows begin
+        edges = [0]
+        while edges[-1] < len(self.user):
+            fits = first[(first > edges[-1]) & (first <= edges[-1] + self.batch_size)]
+            beyond = first[first > edges[-1]]
+            rest = len(self.user) - edges[-1] <= self.batch_size
+            edges.append(len(self.user) if rest or len(beyond) == 0 else int(fits[-1] if len(fits) else beyond[0]))
+        return [slice(start, end) for start, end in zip(edges, edges[1:], strict=False)]
+
+    @property
+    def dataset(self) -> Any:
+        """RecBole's name for the data set of a loader."""
+        return self._dataset
+
+    def _freeze(self) -> Tensor:
+        dataset = self._dataset
+        popularity = None
+        if self.distribution == "popularity":
+            popularity = np.bincount(dataset.flat.columns[dataset.iid_field].numpy(), minlength=dataset.item_num)
+        name = f"{dataset.dataset_name}:{self.phase}"
+        return frozen_negatives(
+            self.user, dataset.all_histories(), self.count, self.config["seed"], name, popularity
+        )  # [R, count]
+
+    def negatives(self) -> Tensor:
+        """[R, count]: the frozen ones, or RecBole's redraw (which only avoids the true item)."""
+        if self.frozen is not None:
+            return self.frozen
+        drawn = self.sampler.sample_by_user_ids(self.user.numpy(), self.positive.numpy(), self.count)
+        return drawn.view(self.count, -1).t()
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[Interaction, Tensor]]:
+        negatives = self.negatives()
+        for rows in self.batches:
+            candidates = torch.cat([self.positive[rows, None], negatives[rows]], dim=1)  # [B, 1 + count]
+            yield self._dataset[rows], candidates
+
+
+def score_candidates(model: Any, interaction: Interaction, candidates: Tensor) -> Tensor:
+    """Scores [B, C] of the candidates [B, C], with one encoding per sequence."""
+    if hasattr(model, "score_candidates"):
+        return model.score_candidates(interaction, candidates)
+    try:
+        scores = model.full_sort_predict(interaction).view(len(candidates), -1)  # [B, items]
+    except NotImplementedError:
+        return _score_one_by_one(model, interaction, candidates)
+    return scores.gather(1, candidates)
+
+
+def _score_one_by_one(model: Any, interaction: Interaction, candidates: Tensor) -> Tensor:
+    """For a model without ``full_sort_predict``: RecBole's way, one copy of the history per candidate."""
+    columns = []
+    for column in candidates.unbind(1):
+        copy = Interaction(dict(interaction.interaction))
+        copy.update(Interaction({model.ITEM_ID: column}))
+        columns.append(model.predict(copy))
+    return torch.stack(columns, dim=1)
+
+
+def average_rank(scores: Tensor, positive: Tensor) -> Tensor:
+    """Rank [B] of the positive score [B] among scores [B, C] that include it; 1 is best, ties share their mean."""
+    above = (scores > positive[:, None]).sum(1)
+    level = (scores == positive[:, None]).sum(1) - 1  # others with the same score
+    return 1 + above + level / 2
+
+
+class Ranks:
+    """Rank of each user's true item, collected batch by batch, for paired tests between runs."""
+
+    def __init__(self) -> None:
+        self.user: list[Tensor] = []
+        self.rank: list[Tensor] = []
+
+    def add(self, user: Tensor, rank: Tensor) -> None:
+        self.user.append(user.cpu())
+        self.rank.append(rank.cpu().float())
+
+    def arrays(self, dataset: Any) -> dict[str, np.ndarray]:
+        """User tokens and ranks."""
+        if not self.user:
+            return {"user": np.array([], dtype=str), "rank": np.array([], dtype=np.float32)}
+        tokens = dataset.field2id_token[dataset.uid_field][torch.cat(self.user).numpy()]
+        return {"user": np.asarray(tokens, dtype=str), "rank": torch.cat(self.rank).numpy()}
+
+
+def check_finite(scores: Tensor) -> None:
+    """A NaN score would silently become a metric."""
+    if torch.isnan(scores).any():
+        raise UserError(
+            "The model gives NaN scores: its weights are not finite. Lower learning_rate (or mask_learning_rate, gamma), "
+            "or set clip_grad_norm."
+        )
+
+
+def collect_candidates(
+    collector: Any, interaction: Interaction, scores: Tensor, candidates: Tensor, one_row_per_user: bool, user: Tensor,
+    n_items: int,
+) -> None:  # fmt: skip
+    """Hand the scores to RecBole's collector.
+
+    With one row per user the [B, C] scores go in as they are, plus a column of -inf, which marks the end of the
+    candidates for RecBole's mean-rank metrics. Metrics that need item ids, and users with several test items, get
+    RecBole's users x items matrix.
+    """
+    if one_row_per_user and not collector.register.need("rec.items"):
+        end = scores.new_full((len(scores), 1), -torch.inf)
+        rows = torch.arange(len(scores), device=scores.device)
+        collector.eval_batch_collect(torch.cat([scores, end], dim=1), interaction, rows, torch.zeros_like(rows))
+        return
+    _, row = torch.unique_consecutive(user, return_inverse=True)  # rows of one user become one row
+    full = scores.new_full((int(row[-1]) + 1, n_items), -torch.inf)
+    full[row[:, None], candidates] = scores
+    collector.eval_batch_collect(full, interaction, row, candidates[:, 0])
+
+
+def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any) -> Any:
+    """The loader for ``eval_args.mode``: full ranking, candidates, or RecBole's own sampled loader."""
+    from recbole.data.dataloader import NegSampleEvalDataLoader
+
+    if config["eval_args"]["mode"][phase] == "full":
+        return FullSortEvalDataLoader(config, dataset, sampler, shuffle=False)
+    if len(dataset) == 0:
+        return []
+    benchmark = config["benchmark_filename"] is not None
+    if not config["fast_eval"] or (benchmark and config["eval_negatives"] == "recbole"):
+        return NegSampleEvalDataLoader(config, dataset, sampler, shuffle=False)
+    if benchmark:
+        raise UserError(
+            "Benchmark files hold no complete histories, so eval_negatives: frozen cannot avoid them; "
+            "use eval_args.mode: full or eval_negatives: recbole."
+        )
+    return CandidateLoader(config, dataset, phase, sampler)

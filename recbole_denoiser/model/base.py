@@ -1,0 +1,237 @@
+"""What all models of this package share: aligned sequences, the loss at every position, scoring, the denoiser.
+
+A model gives three things: ``embed`` (items to block inputs), ``encode`` (block inputs to states of all positions)
+and the masks it needs. Everything else, from eq. 7 to the candidate scores, stands here once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recbole_denoiser.core import DenoiserConfig, denoise, target_weights, warmed_rate
+from recbole_denoiser.data.rows import Fields
+
+
+@dataclass
+class Batch:
+    """Sequences of one length m, all ending (``position_from: end``) or starting at the same place."""
+
+    items: Tensor  # [B, m] input items, 0 = padding
+    targets: Tensor  # [B, m] item to predict at each position, 0 = none
+    negatives: Tensor | None  # [B, m, k] items the user has not met
+    interaction: Any  # the rest of the row: user, times
+
+    @property
+    def valid(self) -> Tensor:
+        """[B, m] real positions."""
+        return self.items != 0
+
+
+class OverrideConfig:
+    """A configuration in which a few keys read differently (RecBole's constructors know no BCE)."""
+
+    def __init__(self, config: Any, **changes: Any) -> None:
+        self._config, self._changes = config, changes
+
+    def __getitem__(self, key: str) -> Any:
+        return self._changes[key] if key in self._changes else self._config[key]
+
+
+def align(sequence: Tensor, length: Tensor, width: int, to_end: bool) -> Tensor:
+    """Right-padded [B, w, ...] -> the newest ``width`` entries of each row, against the end or the start."""
+    steps = torch.arange(width, device=sequence.device)
+    shift = length - width if to_end else (length - width).clamp(min=0)  # first source column of each row
+    source = steps + shift[:, None]  # [B, width]
+    inside = (source >= 0) & (source < length[:, None])
+    source = source.clamp(0, sequence.size(1) - 1)
+    extra = (1,) * (sequence.dim() - 2)
+    values = sequence.gather(1, source.view(*source.shape, *extra).expand(-1, -1, *sequence.shape[2:]))
+    return torch.where(inside.view(*inside.shape, *extra), values, 0)
+
+
+class SequenceModel(nn.Module):
+    """Mixin in front of a RecBole SequentialRecommender."""
+
+    trains_on_sequences = True
+    loss_terms = ("rec", "mask", "jacobian")
+    causal = True
+
+    def prepare(self, config: Any) -> None:
+        """Read the settings and attach the denoiser; to be called at the end of the constructor."""
+        self.fields = Fields(
+            config["USER_ID_FIELD"], config["ITEM_ID_FIELD"], config["ITEM_LIST_LENGTH_FIELD"], config["LIST_SUFFIX"],
+            config["NEG_PREFIX"],
+        )  # fmt: skip
+        self.from_end = config["position_from"] == "end"
+        self.loss_type = config["loss_type"]
+        self.target_denoise, self.epoch = config["target_denoise"] or "none", 0
+        self.target_rate, self.target_warmup = config["target_rate"] or 0.0, config["target_warmup"] or 0
+        self.denoiser = denoise(self, self.denoiser_config(config)) if config["denoise"] else None
+
+    def denoiser_config(self, config: Any) -> DenoiserConfig:
+        """The keys of the configuration that the denoiser knows."""
+        names = {field.name for field in dataclasses.fields(DenoiserConfig)} - {"max_length", "causal", "align", "n_heads"}
+        given = {name: config[name] for name in names if name in config and config[name] is not None}
+        return DenoiserConfig(
+            max_length=self.max_seq_length,
+            causal=self.causal,
+            align="end" if self.from_end else "start",
+            n_heads=config["n_heads"],
+            **given,
+        )
+
+    # ---- what a model gives ----
+
+    def embed(self, batch: Batch) -> Any:
+        """Whatever ``encode`` needs that no mask can change; computed once per step."""
+        raise NotImplementedError
+
+    def encode(self, embedded: Any) -> Tensor:
+        """States F^(L) [B, m, d] of all positions."""
+        raise NotImplementedError
+
+    def item_weights(self) -> Tensor:
+        """The embedding table T [items, d] that states are compared with."""
+        return self.item_embedding.weight
+
+    def item_bias(self) -> Tensor | None:
+        """Per-item bias of the score, or none."""
+        return None
+
+    # ---- batches ----
+
+    def batch(self, interaction: Any) -> Batch:
+        """A training batch: whole sequences with a target at every position, or RecBole's prefixes with one at the end."""
+        items, length = interaction[self.fields.item + self.fields.list_suffix], interaction[self.fields.length]
+        width = self._width(length)
+        aligned = align(items, length, width, self.from_end)
+        if self.fields.target_list in interaction:
+            targets = align(interaction[self.fields.target_list], length, width, self.from_end)
+        else:
+            targets = torch.zeros_like(aligned)
+            targets[torch.arange(len(length)), self._last(length, width)] = interaction[self.fields.item]
+        negatives = None
+        if self.fields.negative_list in interaction:
+            negatives = align(interaction[self.fields.negative_list], length, width, self.from_end)
+        return Batch(aligned, targets, negatives, interaction)
+
+    def inference_batch(self, interaction: Any) -> tuple[Batch, Tensor]:
+        """Histories to score the next item of, and the index [B] of the position that predicts it."""
+        items, length = interaction[self.fields.item + self.fields.list_suffix], interaction[self.fields.length]
+        width = self._width(length)
+        aligned = align(items, length, width, self.from_end)
+        return Batch(aligned, torch.zeros_like(aligned), None, interaction), self._last(length, width)
+
+    def _width(self, length: Tensor) -> int:
+        """Positions needed for the longest sequence of the batch, at most n."""
+        return min(max(int(length.max()), 1), self.max_seq_length)
+
+    def _last(self, length: Tensor, width: int) -> Tensor:
+        if self.from_end:
+            return torch.full_like(length, width - 1)
+        return length.clamp(1, width) - 1
+
+    def position_ids(self, width: int) -> Tensor:
+        """[m] rows of the position table: its last m, or its first m."""
+        first = self.max_seq_length - width if self.from_end else 0
+        return torch.arange(first, first + width, device=self.item_embedding.weight.device)
+
+    # ---- training: eq. 7 (or CE, BPR) at every position, through the denoiser ----
+
+    def start_epoch(self, epoch: int) -> None:
+        """The trainer says which epoch begins (for the warm-up of target denoising)."""
+        self.epoch = epoch
+
+    def calculate_loss(self, interaction: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """L_rec, beta R_M (with Phi's surrogate) and gamma R_J."""
+        batch = self.batch(interaction)
+        embedded = self.embed(batch)
+        positive: list[Tensor] = []  # positive losses of the first pass
+
+        def losses() -> Tensor:
+            total, positive_part = self.position_losses(self.encode(embedded), batch)
+            positive.append(positive_part)
+            return total
+
+        def weights(_: Tensor) -> Tensor:
+            rate = warmed_rate(self.target_rate, self.epoch, self.target_warmup)
+            return target_weights(positive[0].detach(), batch.targets != 0, self.target_denoise, rate)
+
+        if self.denoiser is None:
+            total = losses()
+            zero = total.new_zeros(())
+            return (total * weights(total)).sum(), zero, zero
+        result = self.denoiser.loss(losses, valid=batch.valid, weights=weights)
+        return result.rec, result.mask, result.jacobian
+
+    def position_losses(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Loss and its positive part [B, m] at the positions that have a target, 0 elsewhere."""
+        where = batch.targets != 0
+        state, target = states[where], batch.targets[where]  # [P, d], [P]
+        if self.loss_type == "CE":
+            logits = F.linear(state, self.item_weights()[: self.n_items], self.item_bias())  # [P, items]
+            loss = positive = F.cross_entropy(logits.float(), target, reduction="none")
+        else:
+            assert batch.negatives is not None
+            r_pos = self._scores(state, target[:, None])  # [P, 1]
+            r_neg = self._scores(state, batch.negatives[where])  # [P, k]
+            if self.loss_type == "BCE":  # eq. 7
+                positive = F.softplus(-r_pos).squeeze(1)
+                loss = positive + F.softplus(r_neg).sum(1)
+            else:
+                loss = positive = F.softplus(r_neg - r_pos).mean(1)
+        empty = loss.new_zeros(where.shape)
+        return empty.masked_scatter(where, loss), empty.masked_scatter(where, positive)
+
+    def _scores(self, state: Tensor, items: Tensor) -> Tensor:
+        """r_{i,t} = <F_t, T_i> of states [P, d] and items [P, c]."""
+        scores = torch.einsum("pd,pcd->pc", state, F.embedding(items, self.item_weights()))
+        bias = self.item_bias()
+        return scores if bias is None else scores + bias[items]
+
+    # ---- scoring ----
+
+    def forward(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
+        """State [B, d] that predicts the next item, from RecBole's right-padded sequences."""
+        from recbole.data.interaction import Interaction
+
+        name = self.fields.item + self.fields.list_suffix
+        return self.last_state(Interaction({name: item_seq, self.fields.length: item_seq_len}))
+
+    def last_state(self, interaction: Any) -> Tensor:
+        """[B, d]: one encoding per sequence."""
+        batch, last = self.inference_batch(interaction)
+        if self.denoiser is None:
+            states = self.encode(self.embed(batch))
+        else:
+            with self.denoiser.valid_positions(batch.valid):
+                states = self.encode(self.embed(batch))
+        return states[torch.arange(len(last), device=last.device), last]
+
+    def score_candidates(self, interaction: Any, candidates: Tensor) -> Tensor:
+        """Scores [B, C] of candidate items [B, C]."""
+        return self._scores(self.last_state(interaction), candidates)
+
+    def predict(self, interaction: Any) -> Tensor:
+        """RecBole: score [B] of one item per row."""
+        return self.score_candidates(interaction, interaction[self.fields.item][:, None]).squeeze(1)
+
+    def full_sort_predict(self, interaction: Any) -> Tensor:
+        """RecBole: scores [B, items] of all items."""
+        return F.linear(self.last_state(interaction), self.item_weights()[: self.n_items], self.item_bias())
+
+    # ---- masks ----
+
+    def mask_parameters(self) -> list[nn.Parameter]:
+        """Phi and what makes it, for an optimiser group of their own."""
+        return [] if self.denoiser is None else list(self.denoiser.parameters())
+
+    def kept_share(self) -> list[float] | None:
+        """Share of live attentions that the gate keeps, per layer."""
+        return None if self.denoiser is None else self.denoiser.kept_share()

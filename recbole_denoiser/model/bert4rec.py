@@ -1,0 +1,80 @@
+"""BERT4Rec with the denoiser: RecBole's BERT4Rec, cloze training over whole sequences.
+
+A share of the items is replaced by a mask token and predicted from both sides; ``ft_ratio`` of the rows mask only
+the last item, which is what the model is asked at test time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from recbole.model.sequential_recommender.bert4rec import BERT4Rec
+from torch import Tensor
+
+from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align
+
+
+class BERT4RecDenoiser(SequenceModel, BERT4Rec):
+    """Bidirectional self-attention with trainable binary masks."""
+
+    causal = False
+
+    def __init__(self, config: Any, dataset: Any) -> None:
+        BERT4Rec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)
+        for layer in self.trm_encoder.layer:
+            if config["hidden_act"] == "gelu":
+                layer.feed_forward.intermediate_act_fn = F.gelu
+        self.ft_ratio = config["ft_ratio"]
+        self.prepare(config)
+
+    def item_bias(self) -> Tensor:
+        return self.output_bias
+
+    def batch(self, interaction: Any) -> Batch:
+        """The whole training sequence, history and last target, with some items masked; those are the targets."""
+        name = self.fields.item + self.fields.list_suffix
+        length = interaction[self.fields.length]
+        history = F.pad(interaction[name], (0, 1))
+        sequence = history.scatter(1, length[:, None], interaction[self.fields.item][:, None])  # [B, w + 1]
+        width = self._width(length + 1)
+        items = align(sequence, length + 1, width, self.from_end)
+        masked = self._cloze(items != 0, self._last(length + 1, width))
+        negatives = None
+        if self.fields.negative_list in interaction:
+            negatives = interaction[self.fields.negative_list][:, :width]  # any unmet item will do at any position
+        return Batch(items.masked_fill(masked, self.mask_token), items.masked_fill(~masked, 0), negatives, interaction)
+
+    def _cloze(self, real: Tensor, last: Tensor) -> Tensor:
+        """[B, m] positions to mask: ``mask_ratio`` of the real ones, or only the last; never none."""
+        only_last = torch.zeros_like(real).scatter(1, last[:, None], True)
+        masked = (torch.rand(real.shape, device=real.device) < self.mask_ratio) & real
+        fine_tune = torch.rand(len(real), 1, device=real.device) < self.ft_ratio
+        return torch.where(fine_tune | ~masked.any(1, keepdim=True), only_last, masked)
+
+    def inference_batch(self, interaction: Any) -> tuple[Batch, Tensor]:
+        """The history with the mask token behind it; with ``position_from: start`` laid out as RecBole does."""
+        name = self.fields.item + self.fields.list_suffix
+        items, length = interaction[name], interaction[self.fields.length]
+        if self.from_end:
+            sequence = F.pad(items, (0, 1)).scatter(1, length[:, None], self.mask_token)
+            width = self._width(length + 1)
+            aligned = align(sequence, length + 1, width, to_end=True)
+            return Batch(aligned, torch.zeros_like(aligned), None, interaction), self._last(length + 1, width)
+        items = align(items, length, self.max_seq_length, to_end=False)
+        length = length.clamp(max=self.max_seq_length)
+        sequence = F.pad(items, (0, 1)).scatter(1, length[:, None], self.mask_token)[:, 1:]
+        return Batch(sequence, torch.zeros_like(sequence), None, interaction), (length - 1).clamp(min=0)
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Eq. 1: item plus position, and the attention bias against padding."""
+        width = batch.items.size(1)
+        summed = self.item_embedding(batch.items) + self.position_embedding(self.position_ids(width))
+        return self.dropout(self.LayerNorm(summed)), self.get_attention_mask(batch.items, bidirectional=True)
+
+    def encode(self, embedded: tuple[Tensor, Tensor]) -> Tensor:
+        """L blocks, then BERT's output layer."""
+        x, bias = embedded
+        x = self.trm_encoder(x, bias, output_all_encoded_layers=False)[-1]
+        return self.output_ln(self.output_gelu(self.output_ffn(x)))

@@ -1,0 +1,36 @@
+"""SASRec with the denoiser: RecBole's SASRec, eq. 7 at every position, masks on its attention layers.
+
+``denoise: False`` is the plain backbone under the same objective.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from recbole.model.sequential_recommender.sasrec import SASRec
+from torch import Tensor
+
+from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel
+
+
+class SASRecDenoiser(SequenceModel, SASRec):
+    """Left-to-right self-attention (section 3.2) with trainable binary masks (section 4)."""
+
+    def __init__(self, config: Any, dataset: Any) -> None:
+        SASRec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)
+        for layer in self.trm_encoder.layer:
+            if config["hidden_act"] == "gelu":  # RecBole writes gelu out; torch's is one kernel, the same function
+                layer.feed_forward.intermediate_act_fn = F.gelu
+        self.prepare(config)
+
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Eq. 1: item plus position, and the causal attention bias."""
+        width = batch.items.size(1)
+        summed = self.item_embedding(batch.items) + self.position_embedding(self.position_ids(width))  # [B, m, d]
+        return self.dropout(self.LayerNorm(summed)), self.get_attention_mask(batch.items)
+
+    def encode(self, embedded: tuple[Tensor, Tensor]) -> Tensor:
+        """L Transformer blocks (section 3.2.2)."""
+        x, bias = embedded
+        return self.trm_encoder(x, bias, output_all_encoded_layers=False)[-1]

@@ -1,0 +1,160 @@
+"""One run from atomic file to result file: data, model, training, best checkpoint, test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from recbole.data.dataloader import TrainDataLoader
+from recbole.data.utils import create_samplers
+from recbole.utils import init_logger, init_seed
+
+from recbole_denoiser import results
+from recbole_denoiser.config import Config
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.evaluation import Ranks, evaluation_loader
+from recbole_denoiser.registry import dataset_class, model_class, trainer_class
+
+
+@dataclass
+class Data:
+    """A data set and its loaders."""
+
+    dataset: Any
+    train: Any
+    valid: Any
+    test: Any
+
+
+def load_data(config: Config) -> Data:
+    """Read the atomic files, split them and make the loaders. No cache is read: RecBole's is a pickle."""
+    init_seed(config["seed"], config["reproducibility"])
+    dataset = dataset_class(config["model"])(config)
+    train, valid, test = dataset.build()
+    train_sampler, valid_sampler, test_sampler = create_samplers(config, dataset, [train, valid, test])
+    return Data(
+        dataset,
+        TrainDataLoader(config, train, train_sampler, shuffle=config["shuffle"]),
+        evaluation_loader(config, valid, "valid", valid_sampler),
+        evaluation_loader(config, test, "test", test_sampler),
+    )
+
+
+def build_model(config: Config, train_dataset: Any) -> Any:
+    """The model of the configuration, freshly initialised from the seed."""
+    init_seed(config["seed"] + config["local_rank"], config["reproducibility"])
+    return model_class(config["model"])(config, train_dataset).to(config["device"])
+
+
+def run(
+    model: str = "SASRecDenoiser",
+    dataset: str = "ml-100k",
+    config_files: list[str] | None = None,
+    config_dict: dict[str, Any] | None = None,
+    flags: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train, reload the best checkpoint, test, and write ``<result_dir>/<run>/``; gives the content of result.json."""
+    config = Config(model, dataset, config_files, config_dict, flags)
+    return run_config(config)
+
+
+def run_config(config: Config) -> dict[str, Any]:
+    """``run`` for a ready configuration."""
+    begin = perf_counter()
+    if config["num_threads"]:
+        torch.set_num_threads(config["num_threads"])
+    name = results.run_name(config)
+    config["run_name"] = name
+    folder = Path(config["result_dir"]) / name
+    init_logger(config)
+    logger = getLogger()
+    logger.info("Run %s", name)
+    data = load_data(config)
+    _log_data(data, config)
+    model = build_model(config, data.train._dataset)
+    logger.info("%s: %s trainable parameters", config["model"], f"{count_parameters(model):,}")
+    trainer = trainer_class(config["model"])(config, model)
+    if config["resume"] and trainer.resume_file.is_file():
+        trainer.resume_checkpoint(trainer.resume_file)
+    trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
+    valid, valid_ranks = _evaluate(trainer, data.valid, config)
+    test, test_ranks = _evaluate(trainer, data.test, config)
+    content = {
+        "run": name,
+        "label": config["label"] or config["model"],
+        "model": config["model"],
+        "dataset": config["dataset"],
+        "seed": config["seed"],
+        "config": config.plain(),
+        "data": data_statistics(data),
+        "versions": results.versions(),
+        "environment": results.environment(),
+        "epochs": trainer.history,
+        "best_epoch": trainer.best_epoch,
+        "valid": valid,
+        "test": test,
+        "kept": model.kept_share() if hasattr(model, "kept_share") else None,
+        "parameters": count_parameters(model),
+        "ranks": "ranks.npz",
+        "checkpoint": trainer.saved_model_file,
+        "seconds": perf_counter() - begin,
+    }
+    ranks = {
+        f"{phase}_{name}": values
+        for phase, part in (("valid", valid_ranks), ("test", test_ranks))
+        for name, values in part.arrays(data.dataset).items()
+    }
+    results.write_arrays(folder / "ranks.npz", ranks)
+    results.write_negatives(folder, {"valid": data.valid, "test": data.test})
+    results.write_json(folder / "result.json", content)  # last: a folder with result.json is a finished run
+    return content
+
+
+def _evaluate(trainer: Any, loader: Any, config: Config) -> tuple[dict[str, float] | None, Ranks]:
+    result = trainer.evaluate(loader, load_best_model=True, show_progress=config["show_progress"])
+    return result, trainer.ranks
+
+
+def count_parameters(model: torch.nn.Module) -> int:
+    """Trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def data_statistics(data: Data) -> dict[str, Any]:
+    """Size and fingerprint of the data as trained on."""
+    dataset = data.dataset
+    flat = getattr(dataset, "flat", None)
+    return {
+        "users": dataset.user_num - 1,
+        "items": dataset.item_num - 1,
+        "interactions": len(flat) if flat is not None else len(dataset.inter_feat),
+        "train_rows": len(data.train._dataset),
+        "sha256": dataset.fingerprint() if hasattr(dataset, "fingerprint") else "",
+    }
+
+
+def _log_data(data: Data, config: Config) -> None:
+    numbers = data_statistics(data)
+    getLogger().info(
+        "%s: %s users, %s items, %s interactions; %s training rows (%s)",
+        config["dataset"],
+        *(f"{numbers[key]:,}" for key in ("users", "items", "interactions", "train_rows")),
+        config["train_rows"],
+    )
+    if not data.valid and config["eval_step"] > 0:
+        getLogger().warning("No validation rows: the last epoch is kept, without early stopping.")
+    if not data.test:
+        raise_if_no_test(config)
+
+
+def raise_if_no_test(config: Config) -> None:
+    """A split that was asked to leave out a test part but could not is a mistake in the data."""
+    split = config["eval_args"]["split"]
+    if split != {"LS": "valid_only"}:
+        raise UserError(
+            f"Data set '{config['dataset']}': the split {split} leaves no test rows; users need at least three interactions."
+        )

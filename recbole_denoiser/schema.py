@@ -1,0 +1,166 @@
+"""The configuration keys of this package: type, allowed values, meaning; and the ranges of RecBole's own.
+
+Default values stand in ``properties/``. ``docs/configuration.md`` is generated from both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from recbole_denoiser.errors import UserError
+
+
+@dataclass(frozen=True)
+class Key:
+    """One configuration key; ``at_least`` / ``at_most`` are inclusive, ``above`` / ``below`` exclusive."""
+
+    name: str
+    type: type
+    help: str = ""
+    choices: tuple[Any, ...] | None = None
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    optional: bool = False
+
+    def allowed(self) -> str:
+        """What may be written, in words."""
+        if self.choices is not None:
+            text = " | ".join(str(choice) for choice in self.choices)
+        else:
+            text = {int: "a whole number", float: "a number", bool: "True | False", str: "a text", list: "a list"}.get(
+                self.type, "a mapping"
+            )
+            for word, bound in (
+                (">=", self.at_least),
+                (">", self.above),
+                ("<=", self.at_most),
+                ("<", self.below),
+            ):
+                text += f" {word} {bound:g}" if bound is not None else ""
+        return f"{text}, or empty" if self.optional else text
+
+    def problem(self, value: Any) -> bool:
+        """True if ``value`` is not allowed."""
+        if value is None:
+            return not self.optional
+        if self.choices is not None:
+            return value not in self.choices
+        if self.type is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, self.type) or (self.type is not bool and isinstance(value, bool)):
+            return True
+        if self.type in (int, float):
+            return not (
+                (self.at_least is None or value >= self.at_least)
+                and (self.above is None or value > self.above)
+                and (self.at_most is None or value <= self.at_most)
+                and (self.below is None or value < self.below)
+            )
+        return False
+
+
+RUN_KEYS = [
+    Key("train_rows", str, "`sequences`: one row per user, loss at every position; `prefixes`: RecBole's augmentation, one row "
+        "per prefix, loss at its last position.", choices=("sequences", "prefixes")),
+    Key("long_history", str, "With `train_rows: sequences`, what happens to a user with more than n items: `last` keeps the newest "
+        "n, `windows` makes a row of every n.", choices=("last", "windows")),
+    Key("eval_negatives", str, "`frozen`: drawn once per data set, seed and phase, the same for every model and epoch; `recbole`: "
+        "drawn anew at each evaluation.", choices=("frozen", "recbole")),
+    Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
+    Key("result_dir", str, "Folder that gets one sub-folder per run."),
+    Key("run_name", str, "Name of the run; empty: made of model, data set, seed and a hash of the settings.", optional=True),
+    Key("label", str, "Name of the run in tables; empty: the model's name.", optional=True),
+    Key("resume", bool, "Continue this run where it was interrupted."),
+    Key("trust_checkpoint", bool, "Allow pickled files (RecBole's old checkpoints and caches), which can run code."),
+    Key("num_threads", int, "CPU threads of torch; empty: torch's own choice.", at_least=1, optional=True),
+    Key("on_nonfinite", str, "What a non-finite loss or gradient does: `stop` the run, or `skip` the step.", choices=("stop", "skip")),
+]
+
+BACKBONE_KEYS = [
+    Key("position_from", str, "Where positions are counted from: `end` (newest item last for every user, as SASRec) or `start` "
+        "(RecBole).", choices=("end", "start")),
+    Key("loss_type", str, "`BCE` (eq. 7, sampled negatives), `CE` (softmax over all items) or `BPR`.", choices=("BCE", "CE", "BPR")),
+    Key("train_negatives", int, "Sampled negatives per position for BCE and BPR, never from the user's training history.", at_least=1),
+    Key("mask_ratio", float, "BERT4Rec: share of items replaced by the mask token.", above=0, below=1),
+    Key("ft_ratio", float, "BERT4Rec: share of training rows that mask the last item only.", at_least=0, at_most=1),
+    Key("target_denoise", str, "Noisy targets: `truncate` drops, `reweight` down-weights the positions with the largest positive "
+        "loss.", choices=("none", "truncate", "reweight")),
+    Key("target_rate", float, "Share dropped (`truncate`) or strength of the weighting (`reweight`).", at_least=0, below=1),
+    Key("target_warmup", int, "Epochs over which `target_rate` grows from 0.", at_least=0),
+]
+
+DENOISER_KEYS = [
+    Key("denoise", bool, "`False`: the plain backbone under the same objective."),
+    Key("mask", str, "`position`: one free n x n Phi per layer (the paper); `content`: Phi also depends on the items.",
+        choices=("position", "content")),
+    Key("mask_per_head", bool, "One mask per attention head instead of one per layer."),
+    Key("mask_init", float, "Initial Phi; positive is open."),
+    Key("content_rank", int, "Rank of the bilinear part of a content mask.", at_least=1),
+    Key("estimator", str, "Gradient estimator of the masks.",
+        choices=("ar", "arm", "disarm", "reinforce", "straight_through", "hard_concrete")),
+    Key("mask_sampling", str, "A mask drawn per `sequence` or one per `batch` (the paper).", choices=("sequence", "batch")),
+    Key("credit", str, "Which losses a mask entry is blamed for: those its `row` can reach, or the `total`.", choices=("row", "total")),
+    Key("conditional", bool, "Flip one layer at a time in the second pass; less variance, more time."),
+    Key("baseline", bool, "Subtract a running mean of the loss (`ar`, `reinforce`)."),
+    Key("beta", float, "Weight of R_M (eq. 9/11), the mean open probability per layer.", at_least=0),
+    Key("gamma", float, "Weight of R_J (eq. 14), the squared Jacobian norm per output.", at_least=0),
+    Key("target_sparsity", float, "Wanted share of pruned attentions; adapts beta.", at_least=0, below=1, optional=True),
+    Key("jacobian_projections", int, "Random projections per step for R_J.", at_least=1),
+    Key("jacobian_batch", int, "Sequences per step for R_J; 0: all of the batch.", at_least=0),
+    Key("jacobian_noise", str, "Distribution of the projections.", choices=("rademacher", "gaussian")),
+    Key("jacobian_method", str, "`vjp`, or `finite_difference` where second derivatives do not exist.",
+        choices=("vjp", "finite_difference")),
+    Key("mask_learning_rate", float, "Learning rate of Phi.", above=0),
+]
+
+PACKAGE_KEYS = {key.name: key for key in RUN_KEYS + BACKBONE_KEYS + DENOISER_KEYS}
+
+# RecBole's own keys that have a range; for all others the type of RecBole's default value is checked.
+RECBOLE_RANGES = {
+    key.name: key
+    for key in [
+        Key("epochs", int, at_least=0),
+        Key("train_batch_size", int, at_least=1),
+        Key("eval_batch_size", int, at_least=1),
+        Key("learning_rate", float, above=0),
+        Key("weight_decay", float, at_least=0),
+        Key("eval_step", int, at_least=0),
+        Key("stopping_step", int, at_least=0),
+        Key("seed", int, at_least=0),
+        Key("worker", int, at_least=0),
+        Key("MAX_ITEM_LIST_LENGTH", int, at_least=1),
+        Key("hidden_size", int, at_least=1),
+        Key("inner_size", int, at_least=1),
+        Key("embedding_size", int, at_least=1),
+        Key("n_layers", int, at_least=1),
+        Key("n_heads", int, at_least=1),
+        Key("num_layers", int, at_least=1),
+        Key("hidden_dropout_prob", float, at_least=0, below=1),
+        Key("attn_dropout_prob", float, at_least=0, below=1),
+        Key("dropout_prob", float, at_least=0, below=1),
+        Key("metric_decimal_place", int, at_least=0),
+        Key("learner", str, choices=("adam", "adamw", "sgd", "adagrad", "rmsprop", "sparse_adam")),
+        Key("state", str, choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
+    ]
+}  # fmt: skip
+
+
+def check_value(name: str, value: Any, source: str, default: Any, package_model: bool) -> None:
+    """Raise a UserError if ``value`` of key ``name`` has a wrong type or lies out of range.
+
+    ``default`` is the value in the property files; ``package_model`` says whether this package's allowed
+    values hold (RecBole's models share some key names).
+    """
+    key = RECBOLE_RANGES.get(name)
+    if name in PACKAGE_KEYS and (package_model or name in {k.name for k in RUN_KEYS}):
+        key = PACKAGE_KEYS[name]
+    if key is None and default is not None and value is not None:
+        kind = float if isinstance(default, float) else type(default)
+        # RecBole takes a single value where its default is a list (topk: 10), and numbers for its id texts (gpu_id: 0)
+        if kind in (int, float, bool, dict):
+            key = Key(name, kind)
+    if key is not None and key.problem(value):
+        raise UserError(f"{name} = {value!r} ({source}) is not allowed: it takes {key.allowed()}.")
