@@ -19,7 +19,9 @@ from torch import nn
 from recbole_denoiser.core.attention import MaskedMultiheadAttention, MaskedSoftmax, Site
 from recbole_denoiser.errors import UserError
 
-_QUERY = re.compile(r"^(w_?|lin_?|linear_?)?(q|query)(_?(proj|projection|linear|lin|layer|weight|w|fc))?$", re.IGNORECASE)
+_QUERY = re.compile(
+    r"^(w_?|lin_?|linear_?)?(q|query)(_?(proj|projection|linear|lin|layer|weight|w|fc))?$", re.IGNORECASE
+)
 _FUSED = re.compile(r"qkv|c_attn|in_proj", re.IGNORECASE)
 _DROPOUT = re.compile(r"^(attn|att|attention|attention_probs)_?(drop|dropout)$", re.IGNORECASE)
 _ATTENTION_LIKE = re.compile(r"attn|attention", re.IGNORECASE)

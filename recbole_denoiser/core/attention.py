@@ -105,7 +105,7 @@ class MaskedMultiheadAttention(nn.MultiheadAttention):
             else self.in_proj_weight.chunk(3)
         )
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        projected = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
+        projected = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
         return [x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for x in projected]  # [B, H, m, d/H]
 
     def forward(  # type: ignore[override]

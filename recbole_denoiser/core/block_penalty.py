@@ -94,7 +94,7 @@ def _others(call: BlockCall) -> list[Tensor]:
 
 def _can_be_cut(call: BlockCall, B: int, m: int) -> bool:
     """Is it clear which arguments have one entry per sequence? If not, the whole batch is used."""
-    unclear_side = B == m and any(t.dim() in (1, 2) for t in _others(call))  # [B, m] padding or [m, m] mask?
+    unclear_side = m == B and any(t.dim() in (1, 2) for t in _others(call))  # [B, m] padding or [m, m] mask?
     merged_heads = any(t.dim() > 2 and t.shape[0] not in (1, B) for t in _others(call))  # [B * H, m, m]
     return not unclear_side and not merged_heads
 

@@ -18,27 +18,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from recbole_denoiser.core import objective
 from recbole_denoiser.core.attach import attach_sites, heads_of, width_of
 from recbole_denoiser.core.attention import Site
 from recbole_denoiser.core.block_penalty import block_penalties
-from recbole_denoiser.core.config import ONE_PASS, PATHWISE, DenoiserConfig
+from recbole_denoiser.core.config import ONE_PASS, PATHWISE, TWO_PASS, DenoiserConfig
 from recbole_denoiser.core.control import CreditBaseline, SparsityControl
-from recbole_denoiser.core.estimators import keep_probability, layer_coefficients, row_credit, signal, surrogate
+from recbole_denoiser.core.estimators import layer_coefficients, signal, surrogate
 from recbole_denoiser.core.kept import KeptCounter, position_kept_share
-from recbole_denoiser.core.masks import AttentionMask, gate, live_for, live_mean
-from recbole_denoiser.core.passes import BlockRecorder, Draw, FirstPass, SecondPass, check_attention, masked, ruled
+from recbole_denoiser.core.masks import AttentionMask, gate, live_for
+from recbole_denoiser.core.objective import DenoiserLoss, Weights, row_credits, valid_for
+from recbole_denoiser.core.passes import BlockRecorder, Draw, FirstPass, SecondPass, masked, ruled
 from recbole_denoiser.core.rng import RngState, restore_rng, save_rng
 from recbole_denoiser.errors import UserError
 
 
 def denoise(model: nn.Module, config: DenoiserConfig) -> Denoiser:
     """Attach trainable attention masks to an existing model; `detach()` of the result undoes it."""
-    return Denoiser(attach_sites(model, config.sites), config)
+    sites = attach_sites(model, config.sites)
+    try:
+        return Denoiser(sites, config)
+    except UserError:
+        for site in sites:  # a refused setting leaves the model as it was
+            site.undo()
+        raise
 
 
 class Denoiser(nn.Module):
@@ -154,7 +161,7 @@ class Denoiser(nn.Module):
     def _loss(self, loss_fn: Callable[[], Tensor], weights: Weights) -> DenoiserLoss:
         config = self.config
         graph = torch.is_grad_enabled()
-        two_pass = self.enabled and graph and config.estimator not in (*ONE_PASS, *PATHWISE)
+        two_pass = self.enabled and graph and config.estimator in TWO_PASS
         device = self.sites[0].mask.phi.device
         start = save_rng(device)
         first = FirstPass(config) if self.enabled else None
@@ -164,30 +171,30 @@ class Denoiser(nn.Module):
         with ruled(self.sites, first), recording:
             losses = loss_fn()
         draws = first.draws if first is not None else []
-        fixed = position_weights(losses, self._valid, weights)  # the second pass uses the same
+        fixed = objective.position_weights(losses, self._valid, weights)  # the second pass uses the same
         rec = losses if fixed is None else (losses * fixed).sum()
-        check_finite(rec, draws)
+        objective.check_finite(rec, draws)
 
         zero = rec.new_zeros(())
         mask_term, r_m, kept = zero, zero, rec.new_ones(len(self.masks))
         if self.enabled:
-            self._check_once(draws)
-            kept = kept_probabilities(draws, len(self.masks), self._valid, config)
+            self._check_sites(draws)
+            kept = objective.kept_probabilities(draws, len(self.masks), self._valid, config)
             r_m = kept.sum()
             mask_term = self.beta * r_m
             if graph and config.estimator not in PATHWISE:
                 mask_term = mask_term + self._estimate(loss_fn, draws, losses.detach(), fixed, start, recorder)
             if graph and config.target_sparsity is not None:
-                self.control.update(pruned_share(draws, self._valid, config))
+                self.control.update(objective.pruned_share(draws, self._valid, config))
         r_j = zero
         if graph and config.gamma > 0:
             r_j = block_penalties(self.sites, recorder, draws, self._valid, config)
         return DenoiserLoss(rec, mask_term, config.gamma * r_j, r_m.detach(), r_j.detach(), kept.detach())
 
-    def _check_once(self, draws: list[Draw]) -> None:
+    def _check_sites(self, draws: list[Draw]) -> None:
+        objective.check_sites_used(self.sites, draws)
         if not self._checked:
-            check_sites_used(self.sites, draws)
-            check_attention(draws, valid_for(draws[0].A, self._valid), self.config.causal)
+            objective.check_attention(draws, valid_for(draws[0].A, self._valid), self.config.causal)
             self._checked = True
 
     def _estimate(

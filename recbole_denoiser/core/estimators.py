@@ -29,12 +29,12 @@ STRETCH_LOW, STRETCH_HIGH, TEMPERATURE = -0.1, 1.1, 2.0 / 3.0  # of the hard con
 
 def sample(phi: Tensor, U: Tensor) -> Tensor:
     """b = 1[U < sigmoid(phi)], as a float mask."""
-    return (U < torch.sigmoid(phi)).to(phi.dtype)
+    return (torch.sigmoid(phi) > U).to(phi.dtype)
 
 
 def sample_antithetic(phi: Tensor, U: Tensor) -> Tensor:
     """b~ = 1[U > sigmoid(-phi)], as a float mask."""
-    return (U > torch.sigmoid(-phi)).to(phi.dtype)
+    return (torch.sigmoid(-phi) < U).to(phi.dtype)
 
 
 def direction(name: str, phi: Tensor, U: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def pathwise_mask(name: str, phi: Tensor, U: Tensor) -> Tensor:
     """A mask Z that gradients pass through (straight-through or hard concrete)."""
     if name == "straight_through":
         p = torch.sigmoid(phi)
-        return (U < p).to(phi.dtype) + (p - p.detach())
+        return (p > U).to(phi.dtype) + (p - p.detach())
     noise = torch.logit(U, eps=1e-6)  # log U - log(1 - U)
     relaxed = torch.sigmoid((noise + phi) / TEMPERATURE)
     return (relaxed * (STRETCH_HIGH - STRETCH_LOW) + STRETCH_LOW).clamp(0.0, 1.0)

@@ -26,7 +26,7 @@ class KeptCounter:
     @property
     def share(self) -> list[float]:
         """Kept share per layer; nan where nothing was counted."""
-        return [kept / live if live else float("nan") for kept, live in zip(self.kept, self.live)]
+        return [kept / live if live else float("nan") for kept, live in zip(self.kept, self.live, strict=True)]
 
 
 def position_kept_share(mask: nn.Module, causal: bool) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Optional, Union
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from recbole_denoiser.core.masks import gate, live_for, live_mean
 from recbole_denoiser.core.passes import Draw
 from recbole_denoiser.errors import UserError
 
-Weights = Optional[Union[Tensor, Callable[[Tensor], Tensor]]]
+Weights = Tensor | Callable[[Tensor], Tensor] | None
 
 
 @dataclass
@@ -115,7 +114,9 @@ def check_sites_used(sites: list[Site], draws: list[Draw]) -> None:
     called = {draw.site.index for draw in draws}
     silent = [site.name for site in sites if site.index not in called]
     if silent:
-        raise UserError(f"loss_fn never used the attention at {', '.join(silent)}: name the others in the setting sites.")
+        raise UserError(
+            f"loss_fn never used the attention at {', '.join(silent)}: name the others in the setting sites."
+        )
 
 
 def check_attention(draws: list[Draw], valid: Tensor, causal: bool) -> None:

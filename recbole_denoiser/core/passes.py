@@ -77,7 +77,7 @@ class SecondPass:
         restore_rng(draw.rng)  # as if U had been drawn, so that dropout after this site is the first pass's
         if k in self.flipped:
             Z = sample_antithetic(draw.Phi, draw.U)
-        elif draw.Phi.shape[0] == 1 or k < min(self.flipped):
+        elif not site.mask.is_content or k < min(self.flipped):
             Z = draw.Z
         else:
             Z = sample(site.mask.logits(A.shape[-1], site.states), draw.U)
@@ -103,7 +103,7 @@ def ruled(sites: list[Site], rule: FirstPass | SecondPass | FixedMask | None) ->
     try:
         yield
     finally:
-        for site, old in zip(sites, before):
+        for site, old in zip(sites, before, strict=True):
             site.rule = old
             site.states = None  # do not keep the step's graph alive
 
