@@ -45,8 +45,10 @@ NAMES = tuple(DEFAULT_RULE)
 WRITE_ROWS = 100_000  # rows turned into text at a time
 # words that pandas, with which RecBole reads atomic files, takes for a missing value, and RecBole's padding token
 RESERVED = frozenset(
-    ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>")
-    + ("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "[PAD]")
+    (
+        *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
+        *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "[PAD]"),
+    )
 )
 # a double quote, a percent sign, white space other than a space inside the name, a zero byte
 UNSAFE = re.compile(r"""["%\x00]|[^\S ]|^ | $""")
@@ -239,5 +241,5 @@ def _write_inter(path: Path, actions: Actions, rows: np.ndarray) -> None:
         file.write("user_id:token\titem_id:token\ttimestamp:float\n")
         for start in range(0, len(rows), WRITE_ROWS):
             part = rows[start : start + WRITE_ROWS]
-            triples = zip(actions.user[part].tolist(), actions.item[part].tolist(), actions.time[part].tolist())
-            file.writelines(f"{users[u]}\t{items[i]}\t{t}\n" for u, i, t in triples)
+            numbers = (actions.user[part].tolist(), actions.item[part].tolist(), actions.time[part].tolist())
+            file.writelines(f"{users[u]}\t{items[i]}\t{t}\n" for u, i, t in zip(*numbers, strict=True))

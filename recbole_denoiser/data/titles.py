@@ -36,7 +36,7 @@ def movielens_titles(raw: Path, items: Container[str], progress: bool) -> dict[s
 
 
 def amazon_metadata(raw: Path) -> Path | None:
-    """``reviews_Beauty_5.json.gz``, ``ratings_Beauty.csv``, ``Beauty.json.gz`` -> ``meta_Beauty.json[.gz]`` beside it."""
+    """``meta_Beauty.json[.gz]`` beside ``reviews_Beauty_5.json.gz``, ``ratings_Beauty.csv`` or ``Beauty.json.gz``."""
     category = re.sub(r"^(reviews|ratings)_", "", raw.name.split(".")[0])
     category = re.sub(r"_5$", "", category)
     return _first_file(raw, f"meta_{category}.json.gz", f"meta_{category}.json")

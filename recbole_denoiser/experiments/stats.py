@@ -76,7 +76,10 @@ def seed_mean(ranks: Sequence[Ranks], metric: str, names: Sequence[str] | None =
     if not ranks:
         raise UserError("There are no ranks to average.")
     labels = list(names or [f"seed {i + 1}" for i in range(len(ranks))])
-    values = [per_user(align(ranks[0], other, (labels[0], label))[1], metric) for other, label in zip(ranks, labels)]
+    values = [
+        per_user(align(ranks[0], other, (labels[0], label))[1], metric)
+        for other, label in zip(ranks, labels, strict=True)
+    ]
     return np.sort(ranks[0].user), np.mean(values, axis=0)
 
 

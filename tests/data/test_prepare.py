@@ -175,7 +175,7 @@ def test_malformed_lines_are_counted_or_fatal(tmp_path: Path) -> None:
     assert report.malformed == 3
     assert [example.split(":")[0] for example in report.malformed_examples] == ["line 1", "line 28", "line 29"]
     assert "3 malformed lines were skipped" in str(report)
-    with pytest.raises(UserError, match="line 1: .*on_malformed='skip'"):
+    with pytest.raises(UserError, match=r"line 1: .*on_malformed='skip'"):
         prepare("amazon-games", raw, tmp_path / "other", on_malformed="fail", progress=False)
     assert not (tmp_path / "other").exists()
 
@@ -199,7 +199,7 @@ def test_errors_for_people(tmp_path: Path) -> None:
         prepare("steam", raw, tmp_path, progress=False)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("readme.txt", "")
-    with pytest.raises(UserError, match="holds no ratings.dat"):
+    with pytest.raises(UserError, match=r"holds no ratings\.dat"):
         prepare("ml-1m", tmp_path / "x.zip", tmp_path, progress=False)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ratings.csv", "x.zip"]  # nothing half-written
 

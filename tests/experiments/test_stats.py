@@ -210,7 +210,7 @@ def test_loading_errors(tmp_path: Path) -> None:
         load_runs(tmp_path / "none")
     with pytest.raises(UserError, match="no finished run"):
         load_runs(tmp_path)
-    with pytest.raises(UserError, match="no result.json"):
+    with pytest.raises(UserError, match=r"no result\.json"):
         load_run(tmp_path)
     with pytest.raises(UserError, match="list of runs is empty"):
         load_runs([])
