@@ -95,6 +95,8 @@ def load_run(folder: str | Path) -> Run:
     missing = [key for key in REQUIRED if key not in record]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}.")
+    # a run without a split of that kind has null for its metrics
+    record |= {split: {} for split in ("valid", "test") if record[split] is None}
     for key, types in REQUIRED.items():
         if not isinstance(record[key], types) or isinstance(record[key], bool):
             allowed = " or ".join(kind.__name__ for kind in types)

@@ -194,7 +194,7 @@ def _data_notes(groups: Mapping[tuple[str, str], list[Run]], paper: PaperTable |
     notes = []
     for dataset in sorted({dataset for _, dataset in groups}):
         runs = [run for (_, other), group in groups.items() if other == dataset for run in group]
-        versions = {str(run.data.get("sha256")) for run in runs}
+        versions = {run.data["sha256"] for run in runs if run.data.get("sha256")}  # empty: not known
         if len(versions) > 1:
             notes.append(f"{dataset}: the runs used {len(versions)} different versions of the data.")
         published = paper.datasets.get(dataset) if paper is not None else None

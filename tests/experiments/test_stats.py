@@ -223,7 +223,8 @@ def test_loading_errors(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps({**result(), "seed": "one"}))
     with pytest.raises(UserError, match="seed is 'one', but must be of type int"):
         load_run(tmp_path)
-    (tmp_path / "result.json").write_text(json.dumps(result()))
+    (tmp_path / "result.json").write_text(json.dumps({**result(), "valid": None}))
+    assert load_run(tmp_path).valid == {}
     with pytest.raises(UserError, match="ranks of run SASRec-toy-1"):
         load_run(tmp_path).ranks()
     np.savez(tmp_path / "ranks.npz", test_user=np.array(["u"]), test_rank=np.array([0.0]))
