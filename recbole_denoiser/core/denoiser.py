@@ -33,7 +33,7 @@ from recbole_denoiser.core.kept import KeptCounter, position_kept_share
 from recbole_denoiser.core.masks import AttentionMask, gate, live_for
 from recbole_denoiser.core.objective import DenoiserLoss, Weights, row_credits, valid_for
 from recbole_denoiser.core.passes import BlockRecorder, Draw, FirstPass, SecondPass, masked, ruled
-from recbole_denoiser.core.rng import RngState, restore_rng, save_rng
+from recbole_denoiser.core.rng import RandomTape
 from recbole_denoiser.errors import UserError
 
 
@@ -162,13 +162,11 @@ class Denoiser(nn.Module):
         config = self.config
         graph = torch.is_grad_enabled()
         two_pass = self.enabled and graph and config.estimator in TWO_PASS
-        device = self.sites[0].mask.phi.device
-        start = save_rng(device)
-        first = FirstPass(config) if self.enabled else None
-        replay = two_pass and config.one_layer_at_a_time
-        recorder = BlockRecorder(self.sites, device if replay else None)
-        recording = recorder.recording() if replay or (graph and config.gamma > 0) else nullcontext()
-        with ruled(self.sites, first), recording:
+        tape = RandomTape(self.sites[0].mask.phi.device) if two_pass else None
+        first = FirstPass(config, tape) if self.enabled else None
+        recorder = BlockRecorder(self.sites, tape)
+        record = graph and (config.gamma > 0 or (two_pass and config.one_layer_at_a_time))
+        with ruled(self.sites, first), recorder.recording() if record else nullcontext(), tape or nullcontext():
             losses = loss_fn()
         draws = first.draws if first is not None else []
         fixed = objective.position_weights(losses, self._valid, weights)  # the second pass uses the same
@@ -183,7 +181,7 @@ class Denoiser(nn.Module):
             r_m = kept.sum()
             mask_term = self.beta * r_m
             if graph and config.estimator not in PATHWISE:
-                mask_term = mask_term + self._estimate(loss_fn, draws, losses.detach(), fixed, start, recorder)
+                mask_term = mask_term + self._estimate(loss_fn, draws, losses.detach(), fixed, tape, recorder)
             if graph and config.target_sparsity is not None:
                 self.control.update(objective.pruned_share(draws, self._valid, config))
         r_j = zero
@@ -203,22 +201,22 @@ class Denoiser(nn.Module):
         draws: list[Draw],
         losses: Tensor,
         weights: Tensor | None,
-        start: RngState,
+        tape: RandomTape | None,
         recorder: BlockRecorder,
     ) -> Tensor:
         """The zero-valued surrogate of all layers; losses: those of the first pass."""
         config, K = self.config, len(draws)
-        end = save_rng(start.device)
+        end = None if tape is None else tape.mark()
         f = losses if weights is None else losses * weights
         twin: Tensor | None = None
         total = f.new_zeros(())
         for k, draw in enumerate(draws):
-            if config.estimator not in ONE_PASS and (twin is None or config.one_layer_at_a_time):
+            if tape is not None and (twin is None or config.one_layer_at_a_time):
                 flipped = [k] if config.one_layer_at_a_time else range(K)
                 below = recorder.below(draws, k) if config.one_layer_at_a_time else []
-                restore_rng(start)
-                rule = SecondPass(draws, flipped)
-                with torch.no_grad(), ruled(self.sites, rule), recorder.skipping(below):
+                tape.rewind()
+                rule = SecondPass(draws, flipped, tape)
+                with torch.no_grad(), ruled(self.sites, rule), recorder.skipping(below), tape:
                     again = loss_fn()
                 twin = again if weights is None else again * weights
             credit_b = row_credits(f, draw, k, K, config)
@@ -230,5 +228,6 @@ class Denoiser(nn.Module):
             live = live_for(Phi, valid, config.causal) if config.mask == "content" else None
             coef = layer_coefficients(config.estimator, Phi, draw.U, row_signal, valid, config.causal, live)
             total = total + surrogate(coef, draw.Phi)
-        restore_rng(end)
+        if tape is not None and end is not None:
+            tape.wind_to(end)
         return total

@@ -7,7 +7,7 @@ one block for the Jacobian penalty. Each is a rule (see attention.Site): (site, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from recbole_denoiser.core.attention import Site
 from recbole_denoiser.core.config import PATHWISE, DenoiserConfig
 from recbole_denoiser.core.estimators import pathwise_mask, sample, sample_antithetic
-from recbole_denoiser.core.rng import RngState, restore_rng, save_rng
+from recbole_denoiser.core.rng import Mark, RandomTape
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Draw:
     U: Tensor  # [1 or B, 1 or H, m, m]
     Z: Tensor  # the same shape
     A: Tensor  # attention before the mask, detached
-    rng: RngState  # right after U was drawn
+    mark: Mark | None  # right after U was drawn; None if nothing will be replayed
 
 
 def masked(A: Tensor, Z: Tensor) -> Tensor:
@@ -41,8 +41,8 @@ def masked(A: Tensor, Z: Tensor) -> Tensor:
 class FirstPass:
     """Draws a mask at every call of a site and remembers the draws in the order of the calls."""
 
-    def __init__(self, config: DenoiserConfig) -> None:
-        self.config = config
+    def __init__(self, config: DenoiserConfig, tape: RandomTape | None) -> None:
+        self.config, self.tape = config, tape
         self.draws: list[Draw] = []
 
     def __call__(self, site: Site, A: Tensor) -> Tensor:
@@ -53,7 +53,9 @@ class FirstPass:
         U = torch.rand(B, mask.heads, m, m, dtype=Phi.dtype, device=A.device)
         name = self.config.estimator
         Z = pathwise_mask(name, Phi, U) if name in PATHWISE else sample(Phi.detach(), U)
-        self.draws.append(Draw(site, Phi, U, Z, A.detach(), save_rng(A.device)))
+        if self.tape is not None:
+            self.tape.in_prefix = False
+        self.draws.append(Draw(site, Phi, U, Z, A.detach(), self.tape.mark() if self.tape else None))
         return masked(A, Z)
 
 
@@ -64,8 +66,8 @@ class SecondPass:
     Phi is computed anew and the same U gives the Z that belongs to it.
     """
 
-    def __init__(self, draws: list[Draw], flipped: Iterable[int]) -> None:
-        self.draws = draws
+    def __init__(self, draws: list[Draw], flipped: Iterable[int], tape: RandomTape) -> None:
+        self.draws, self.tape = draws, tape
         self.flipped = set(flipped)
         self.waiting: dict[int, list[int]] = {}  # site index -> its draws, next one first
         for k, draw in enumerate(draws):
@@ -74,7 +76,8 @@ class SecondPass:
     def __call__(self, site: Site, A: Tensor) -> Tensor:
         k = self.waiting[site.index].pop(0)
         draw = self.draws[k]
-        restore_rng(draw.rng)  # as if U had been drawn, so that dropout after this site is the first pass's
+        assert draw.mark is not None
+        self.tape.wind_to(draw.mark)  # as if U had been drawn, so that dropout after this site is the first pass's
         if k in self.flipped:
             Z = sample_antithetic(draw.Phi, draw.U)
         elif not site.mask.is_content or k < min(self.flipped):
@@ -115,20 +118,19 @@ class BlockCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: Any
-    rng: RngState | None  # after the block; None if nothing will be replayed
+    mark: Mark | None  # after the block; None if nothing will be replayed
 
 
 class BlockRecorder:
     """Forward hooks on the blocks, for the duration of the first pass only."""
 
-    def __init__(self, sites: list[Site], replay_device: torch.device | None) -> None:
+    def __init__(self, sites: list[Site], tape: RandomTape | None) -> None:
         self.blocks = list({id(site.block): site.block for site in sites}.values())
-        self.device = replay_device
+        self.tape = tape
         self.calls: dict[int, list[BlockCall]] = {id(block): [] for block in self.blocks}
 
     def _remember(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        rng = None if self.device is None else save_rng(self.device)
-        self.calls[id(block)].append(BlockCall(args, kwargs, output, rng))
+        self.calls[id(block)].append(BlockCall(args, kwargs, output, self.tape.mark() if self.tape else None))
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -147,7 +149,7 @@ class BlockRecorder:
         try:
             for block in blocks:
                 (call,) = self.calls[id(block)]
-                block.__dict__["forward"] = _answer(call)
+                block.__dict__["forward"] = self._answer(call)
             yield
         finally:
             for block in blocks:
@@ -169,11 +171,10 @@ class BlockRecorder:
             and not any(id(inner) in holds for inner in block.modules())
         ]
 
+    def _answer(self, call: BlockCall) -> Callable[..., Any]:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            assert self.tape is not None and call.mark is not None
+            self.tape.wind_to(call.mark)
+            return call.output
 
-def _answer(call: BlockCall) -> Any:
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        assert call.rng is not None
-        restore_rng(call.rng)
-        return call.output
-
-    return forward
+        return forward
