@@ -17,4 +17,4 @@ from recbole_denoiser.errors import UserError  # noqa: E402
 from recbole_denoiser.pipeline import run  # noqa: E402
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Denoiser", "DenoiserConfig", "UserError", "denoise", "run", "__version__"]
+__all__ = ["Config", "Denoiser", "DenoiserConfig", "UserError", "__version__", "denoise", "run"]

@@ -20,7 +20,7 @@ FORMAT = 1  # raised when the content of a checkpoint changes
 
 
 def write_atomically(file: Path, write: Any) -> None:
-    """``write(stream)`` into a temporary file beside ``file``, synced and renamed, so that ``file`` is never half-written."""
+    """``write(stream)`` into a temporary file beside ``file``, synced and renamed: ``file`` is never half-written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -56,8 +56,18 @@ def load(file: str | Path, device: Any = "cpu", trust: bool = False) -> dict[str
             f"Checkpoint '{file}' is damaged, or holds pickled objects, which can run code, as RecBole's own do. "
             f"If you trust its origin, say --trust_checkpoint."
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, ImportError, zipfile.BadZipFile) as error:
-        raise UserError(f"Checkpoint '{file}' cannot be read; it may be cut off: {str(error).splitlines()[0]}") from error
+    except (
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        ImportError,
+        zipfile.BadZipFile,
+    ) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"Checkpoint '{file}' cannot be read; it may be cut off: {reason}") from error
     if not isinstance(state, dict) or "state_dict" not in state or "config" not in state:
         raise UserError(f"'{file}' is not a checkpoint: it has no model weights and settings.")
     if state.get("format", FORMAT) != FORMAT:
@@ -70,10 +80,9 @@ def load_weights(model: torch.nn.Module, state: dict[str, Any], file: str | Path
     try:
         model.load_state_dict(state["state_dict"])
     except RuntimeError as error:
-        raise UserError(
-            f"The weights in '{file}' (of {dict(state['config']).get('model')} on {dict(state['config']).get('dataset')}) "
-            f"do not fit this model: {'; '.join(str(error).splitlines()[1:3]).strip()}"
-        ) from error
+        origin = f"{state['config']['model']} on {state['config']['dataset']}"
+        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
+        raise UserError(f"The weights in '{file}' (of {origin}) do not fit this model: {reason}") from error
     model.load_other_parameter(state.get("other_parameter"))
 
 

@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    def command(name: str, function: Callable[[Any], None], summary: str, settings: bool = False) -> argparse.ArgumentParser:
+    def command(
+        name: str, function: Callable[[Any], None], summary: str, settings: bool = False
+    ) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         sub.set_defaults(function=function, takes_settings=settings)
         return sub

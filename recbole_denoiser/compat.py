@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.util
 import sys
@@ -29,6 +30,8 @@ def apply() -> None:
     _restore_numpy_names()
     _quieten_recbole()
     _write_plain_checkpoints()
+    _switch_off_anomaly_detection()
+    _collect_plain_numbers()
     _after_import("recbole.quick_start.quick_start", _load_plain_checkpoints)
 
 
@@ -51,6 +54,36 @@ def _quieten_recbole() -> None:
     warnings.filterwarnings("ignore", message=r".*Failed to initialize NumPy.*")
     # RecBole always builds a CUDA GradScaler, which says on every epoch that there is no CUDA.
     warnings.filterwarnings("ignore", message=r".*GradScaler is enabled, but CUDA is not available.*")
+
+
+def _switch_off_anomaly_detection() -> None:
+    """RecBole's SINE switches autograd's anomaly detection on when its module is imported, for every model.
+
+    That costs a third of the training time. The loss and the gradient are checked by the trainer instead.
+    """
+    import torch
+
+    before = torch.is_anomaly_enabled()
+    importlib.import_module("recbole.model.sequential_recommender")
+    torch.autograd.set_detect_anomaly(before)
+
+
+def _collect_plain_numbers() -> None:
+    """RecBole's collector calls ``.cpu()`` on item and user counts too, so coverage and popularity metrics crash."""
+    import copy
+
+    from recbole.evaluator import Collector
+
+    def get_data_struct(self: Any) -> Any:
+        for key, value in self.data_struct._data_dict.items():
+            self.data_struct._data_dict[key] = value.cpu() if hasattr(value, "cpu") else value
+        returned = copy.deepcopy(self.data_struct)
+        for key in ("rec.topk", "rec.meanrank", "rec.score", "rec.items", "data.label"):
+            if key in self.data_struct:
+                del self.data_struct[key]
+        return returned
+
+    Collector.get_data_struct = get_data_struct
 
 
 def _write_plain_checkpoints() -> None:

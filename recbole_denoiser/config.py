@@ -23,7 +23,7 @@ from recbole.utils.argument_list import dataset_arguments, evaluation_arguments,
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.paths import properties_folder, property_file
 from recbole_denoiser.registry import MODELS, model_class
-from recbole_denoiser.schema import PACKAGE_KEYS, RUN_KEYS, check_value
+from recbole_denoiser.schema import PACKAGE_KEYS, check_value
 
 # Keys that RecBole reads only inside its distributed start-up, under names that no property file has.
 _LAUNCH_KEYS = {"model", "dataset", "config_files", "nproc", "ip", "port", "world_size", "group_offset", "offset",
@@ -62,7 +62,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 def parse_value(text: str) -> Any:
     """The value of a ``--key=value`` flag. RecBole evaluates such text as Python; here it is only data."""
-    if text in ("None", "none"):
+    if text == "None":
         return None
     if text.startswith("("):
         try:
@@ -163,6 +163,9 @@ class Config(RecBoleConfig):
             inner, outer = self.internal_config_dict.get(name), self.external_config_dict.get(name)
             if isinstance(inner, dict) and isinstance(outer, dict):
                 final[name] = {**inner, **outer}
+        # RecBole's own defaults contradict each other: it refuses its negatives for the cross-entropy it defaults to
+        if final.get("loss_type") == "CE" and "train_neg_sample_args" not in self.external_config_dict:
+            final["train_neg_sample_args"] = None
         return final
 
     def _set_default_parameters(self) -> None:
@@ -217,7 +220,8 @@ class Config(RecBoleConfig):
             len(metric) == 2 and int(metric[1]) not in final["topk"]
         ):
             raise UserError(
-                f"valid_metric = {final['valid_metric']} is not among metrics {final['metrics']} at topk {final['topk']}."
+                f"valid_metric = {final['valid_metric']} is not among metrics {final['metrics']} "
+                f"at topk {final['topk']}."
             )
 
     # ---- what a checkpoint and a result file keep ----
@@ -253,7 +257,7 @@ def config_from_plain(values: dict[str, Any]) -> Config:
     """The configuration of a finished run, from the plain values in its checkpoint or result file."""
     skip = {"model", "dataset", "data_path", "device", "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "single_spec",
             "local_rank", "valid_metric_bigger", "train_neg_sample_args", "valid_neg_sample_args",
-            "test_neg_sample_args"} | {"resume"}  # fmt: skip
+            "test_neg_sample_args", "resume"}  # fmt: skip
     kept = {name: value for name, value in values.items() if name not in skip}
     negatives = values.get("train_neg_sample_args") or {}
     if negatives.get("distribution", "none") != "none":
@@ -263,5 +267,4 @@ def config_from_plain(values: dict[str, Any]) -> Config:
     # RecBole appends the data set's name to data_path
     data_path = Path(values["data_path"])
     kept["data_path"] = str(data_path.parent)
-    known = {key.name for key in RUN_KEYS} | set(kept)
-    return Config(values["model"], values["dataset"], config_dict={k: kept[k] for k in kept if k in known})
+    return Config(values["model"], values["dataset"], config_dict=kept)

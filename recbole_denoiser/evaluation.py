@@ -6,6 +6,7 @@ same, RecBole's collector and metrics get them unchanged, and the negatives can 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +43,7 @@ class CandidateLoader:
             beyond = first[first > edges[-1]]
             rest = len(self.user) - edges[-1] <= self.batch_size
             edges.append(len(self.user) if rest or len(beyond) == 0 else int(fits[-1] if len(fits) else beyond[0]))
-        return [slice(start, end) for start, end in zip(edges, edges[1:], strict=False)]
+        return [slice(start, end) for start, end in itertools.pairwise(edges)]
 
     @property
     def dataset(self) -> Any:
@@ -127,8 +128,8 @@ def check_finite(scores: Tensor) -> None:
     """A NaN score would silently become a metric."""
     if torch.isnan(scores).any():
         raise UserError(
-            "The model gives NaN scores: its weights are not finite. Lower learning_rate (or mask_learning_rate, gamma), "
-            "or set clip_grad_norm."
+            "The model gives NaN scores: its weights are not finite. Lower learning_rate, mask_learning_rate "
+            "or gamma, or set clip_grad_norm."
         )
 
 
@@ -149,7 +150,8 @@ def collect_candidates(
         return
     _, row = torch.unique_consecutive(user, return_inverse=True)  # rows of one user become one row
     full = scores.new_full((int(row[-1]) + 1, n_items), -torch.inf)
-    full[row[:, None], candidates] = scores
+    # in RecBole's order, positives first: where two rows of a user share a negative, the later one counts
+    full[row.repeat(candidates.size(1)), candidates.t().reshape(-1)] = scores.t().reshape(-1)
     collector.eval_batch_collect(full, interaction, row, candidates[:, 0])
 
 

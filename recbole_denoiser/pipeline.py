@@ -156,5 +156,5 @@ def raise_if_no_test(config: Config) -> None:
     split = config["eval_args"]["split"]
     if split != {"LS": "valid_only"}:
         raise UserError(
-            f"Data set '{config['dataset']}': the split {split} leaves no test rows; users need at least three interactions."
+            f"Data set '{config['dataset']}': the split {split} leaves no test rows; users need three interactions."
         )

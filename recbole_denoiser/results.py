@@ -18,9 +18,10 @@ from recbole_denoiser.evaluation import CandidateLoader
 
 # Settings that do not change the numbers, so that the same experiment has the same name on every machine.
 _NOT_IN_NAME = {
-    "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "resume", "trust_checkpoint", "show_progress", "device",
-    "gpu_id", "use_gpu", "state", "log_wandb", "wandb_project", "worker", "save_dataset", "dataset_save_path", "save_dataloaders",
-    "dataloaders_save_path", "num_threads", "nproc", "ip", "port", "config_files",
+    "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "resume", "trust_checkpoint", "show_progress",
+    "device", "gpu_id", "use_gpu", "state", "log_wandb", "wandb_project", "worker", "save_dataset",
+    "dataset_save_path", "save_dataloaders", "dataloaders_save_path", "num_threads", "nproc", "ip", "port",
+    "config_files",
 }  # fmt: skip
 
 

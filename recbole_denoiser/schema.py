@@ -63,56 +63,129 @@ class Key:
 
 
 RUN_KEYS = [
-    Key("train_rows", str, "`sequences`: one row per user, loss at every position; `prefixes`: RecBole's augmentation, one row "
-        "per prefix, loss at its last position.", choices=("sequences", "prefixes")),
-    Key("long_history", str, "With `train_rows: sequences`, what happens to a user with more than n items: `last` keeps the newest "
-        "n, `windows` makes a row of every n.", choices=("last", "windows")),
-    Key("eval_negatives", str, "`frozen`: drawn once per data set, seed and phase, the same for every model and epoch; `recbole`: "
-        "drawn anew at each evaluation.", choices=("frozen", "recbole")),
+    Key(
+        "train_rows",
+        str,
+        "`sequences`: one row per user, loss at every position; `prefixes`: RecBole's augmentation, one row "
+        "per prefix, loss at its last position.",
+        choices=("sequences", "prefixes"),
+    ),
+    Key(
+        "long_history",
+        str,
+        "With `train_rows: sequences`, what happens to a user with more than n items: `last` keeps the newest "
+        "n, `windows` makes a row of every n.",
+        choices=("last", "windows"),
+    ),
+    Key(
+        "eval_negatives",
+        str,
+        "`frozen`: drawn once per data set, seed and phase, the same for every model and epoch; `recbole`: "
+        "drawn anew at each evaluation.",
+        choices=("frozen", "recbole"),
+    ),
     Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
     Key("result_dir", str, "Folder that gets one sub-folder per run."),
-    Key("run_name", str, "Name of the run; empty: made of model, data set, seed and a hash of the settings.", optional=True),
+    Key(
+        "run_name",
+        str,
+        "Name of the run; empty: made of model, data set, seed and a hash of the settings.",
+        optional=True,
+    ),
     Key("label", str, "Name of the run in tables; empty: the model's name.", optional=True),
     Key("resume", bool, "Continue this run where it was interrupted."),
     Key("trust_checkpoint", bool, "Allow pickled files (RecBole's old checkpoints and caches), which can run code."),
     Key("num_threads", int, "CPU threads of torch; empty: torch's own choice.", at_least=1, optional=True),
-    Key("on_nonfinite", str, "What a non-finite loss or gradient does: `stop` the run, or `skip` the step.", choices=("stop", "skip")),
+    Key(
+        "on_nonfinite",
+        str,
+        "What a non-finite loss or gradient does: `stop` the run, or `skip` the step.",
+        choices=("stop", "skip"),
+    ),
 ]
 
 BACKBONE_KEYS = [
-    Key("position_from", str, "Where positions are counted from: `end` (newest item last for every user, as SASRec) or `start` "
-        "(RecBole).", choices=("end", "start")),
-    Key("loss_type", str, "`BCE` (eq. 7, sampled negatives), `CE` (softmax over all items) or `BPR`.", choices=("BCE", "CE", "BPR")),
-    Key("train_negatives", int, "Sampled negatives per position for BCE and BPR, never from the user's training history.", at_least=1),
+    Key(
+        "position_from",
+        str,
+        "Where positions are counted from: `end` (newest item last for every user, as SASRec) or `start` (RecBole).",
+        choices=("end", "start"),
+    ),
+    Key(
+        "loss_type",
+        str,
+        "`BCE` (eq. 7, sampled negatives), `CE` (softmax over all items) or `BPR`.",
+        choices=("BCE", "CE", "BPR"),
+    ),
+    Key(
+        "train_negatives",
+        int,
+        "Sampled negatives per position for BCE and BPR, never from the user's training history.",
+        at_least=1,
+    ),
     Key("mask_ratio", float, "BERT4Rec: share of items replaced by the mask token.", above=0, below=1),
     Key("ft_ratio", float, "BERT4Rec: share of training rows that mask the last item only.", at_least=0, at_most=1),
-    Key("target_denoise", str, "Noisy targets: `truncate` drops, `reweight` down-weights the positions with the largest positive "
-        "loss.", choices=("none", "truncate", "reweight")),
-    Key("target_rate", float, "Share dropped (`truncate`) or strength of the weighting (`reweight`).", at_least=0, below=1),
+    Key(
+        "target_denoise",
+        str,
+        "Noisy targets: `truncate` drops, `reweight` down-weights the positions with the largest positive loss.",
+        choices=("none", "truncate", "reweight"),
+    ),
+    Key(
+        "target_rate",
+        float,
+        "Share dropped (`truncate`) or strength of the weighting (`reweight`).",
+        at_least=0,
+        below=1,
+    ),
     Key("target_warmup", int, "Epochs over which `target_rate` grows from 0.", at_least=0),
 ]
 
 DENOISER_KEYS = [
     Key("denoise", bool, "`False`: the plain backbone under the same objective."),
-    Key("mask", str, "`position`: one free n x n Phi per layer (the paper); `content`: Phi also depends on the items.",
-        choices=("position", "content")),
+    Key(
+        "mask",
+        str,
+        "`position`: one free n x n Phi per layer (the paper); `content`: Phi also depends on the items.",
+        choices=("position", "content"),
+    ),
     Key("mask_per_head", bool, "One mask per attention head instead of one per layer."),
     Key("mask_init", float, "Initial Phi; positive is open."),
     Key("content_rank", int, "Rank of the bilinear part of a content mask.", at_least=1),
-    Key("estimator", str, "Gradient estimator of the masks.",
-        choices=("ar", "arm", "disarm", "reinforce", "straight_through", "hard_concrete")),
-    Key("mask_sampling", str, "A mask drawn per `sequence` or one per `batch` (the paper).", choices=("sequence", "batch")),
-    Key("credit", str, "Which losses a mask entry is blamed for: those its `row` can reach, or the `total`.", choices=("row", "total")),
+    Key(
+        "estimator",
+        str,
+        "Gradient estimator of the masks.",
+        choices=("ar", "arm", "disarm", "reinforce", "straight_through", "hard_concrete"),
+    ),
+    Key(
+        "mask_sampling",
+        str,
+        "A mask drawn per `sequence` or one per `batch` (the paper).",
+        choices=("sequence", "batch"),
+    ),
+    Key(
+        "credit",
+        str,
+        "Which losses a mask entry is blamed for: those its `row` can reach, or the `total`.",
+        choices=("row", "total"),
+    ),
     Key("conditional", bool, "Flip one layer at a time in the second pass; less variance, more time."),
     Key("baseline", bool, "Subtract a running mean of the loss (`ar`, `reinforce`)."),
     Key("beta", float, "Weight of R_M (eq. 9/11), the mean open probability per layer.", at_least=0),
     Key("gamma", float, "Weight of R_J (eq. 14), the squared Jacobian norm per output.", at_least=0),
-    Key("target_sparsity", float, "Wanted share of pruned attentions; adapts beta.", at_least=0, below=1, optional=True),
+    Key(
+        "target_sparsity", float, "Wanted share of pruned attentions; adapts beta.", at_least=0, below=1, optional=True
+    ),
     Key("jacobian_projections", int, "Random projections per step for R_J.", at_least=1),
     Key("jacobian_batch", int, "Sequences per step for R_J; 0: all of the batch.", at_least=0),
     Key("jacobian_noise", str, "Distribution of the projections.", choices=("rademacher", "gaussian")),
-    Key("jacobian_method", str, "`vjp`, or `finite_difference` where second derivatives do not exist.",
-        choices=("vjp", "finite_difference")),
+    Key(
+        "jacobian_method",
+        str,
+        "`vjp`, or `finite_difference` where second derivatives do not exist.",
+        choices=("vjp", "finite_difference"),
+    ),
     Key("mask_learning_rate", float, "Learning rate of Phi.", above=0),
 ]
 

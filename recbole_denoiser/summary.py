@@ -30,6 +30,8 @@ def _number(value: float | None) -> str:
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return [
-        "  " + row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        "  "
+        + row[0].ljust(widths[0])
+        + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]

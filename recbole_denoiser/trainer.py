@@ -192,7 +192,9 @@ class SequenceTrainer(Trainer):
 
     def _log_epoch(self, record: dict[str, Any], verbose: bool) -> None:
         epoch, losses, valid = record["epoch"], record["losses"], record["valid"]
-        text = f"epoch {epoch} [{record['train_seconds']:.1f}s] " + ", ".join(f"{k}: {v:.4f}" for k, v in losses.items())
+        text = f"epoch {epoch} [{record['train_seconds']:.1f}s] " + ", ".join(
+            f"{k}: {v:.4f}" for k, v in losses.items()
+        )
         if record["kept"]:
             text += ", kept: " + "/".join(f"{share:.2f}" for share in record["kept"])
         if valid:
@@ -287,5 +289,7 @@ class SequenceTrainer(Trainer):
         interaction, scores, positive_u, positive_i = self._full_sort_batch_eval(batch)
         check_finite(scores)
         positive = scores[positive_u, positive_i]
-        self.ranks.add(interaction[self.config["USER_ID_FIELD"]][positive_u], average_rank(scores[positive_u], positive))
+        self.ranks.add(
+            interaction[self.config["USER_ID_FIELD"]][positive_u], average_rank(scores[positive_u], positive)
+        )
         self.eval_collector.eval_batch_collect(scores, interaction, positive_u, positive_i)

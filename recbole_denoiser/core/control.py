@@ -12,32 +12,34 @@ from recbole_denoiser.core.config import DenoiserConfig
 START_BETA = 1e-2  # where the control starts if beta is 0
 SMALLEST_BETA, LARGEST_BETA = 1e-5, 1e2
 GAIN = 0.05  # change of log beta per step and unit of missing sparsity
+BAND = 0.05  # distance to the target within which the pressure fades
 MOMENTUM = 0.9
 
 
 class SparsityControl(nn.Module):
-    """beta, fixed or moved by an integral controller on log beta until the pruned share meets target_sparsity.
+    """beta: fixed, or moved until the pruned share of live attentions meets target_sparsity.
 
-    Each step adds GAIN * (target - pruned share) to log beta, within fixed bounds so that it cannot wind up while the
-    masks are still on their way from their open start. The buffer is part of the state_dict.
+    An integral controller on log beta: each step adds GAIN * (target - pruned share), within fixed bounds so that it
+    cannot wind up while the masks are on their way from their open start. Useless attentions feel nothing but beta and
+    cross 0 together, and none would come back by itself after an overshoot. So within BAND of the target beta fades,
+    and beyond the target it is negative: the multiplier of an equality constraint. State is kept in the state_dict.
     """
 
     log_beta: Tensor
+    beta: Tensor
 
     def __init__(self, config: DenoiserConfig) -> None:
         super().__init__()
-        self.target, self.fixed = config.target_sparsity, config.beta
+        self.target = config.target_sparsity
         self.register_buffer("log_beta", torch.tensor(math.log(config.beta or START_BETA), dtype=torch.float64))
-
-    def beta(self) -> float:
-        """beta now."""
-        return self.fixed if self.target is None else math.exp(float(self.log_beta))
+        self.register_buffer("beta", torch.tensor(config.beta, dtype=torch.float64))  # the one in force
 
     def update(self, pruned: Tensor) -> None:
         """One step of the controller; `pruned` is the batch's share of closed live attentions."""
-        if self.target is not None:
-            self.log_beta += GAIN * (self.target - pruned.to(self.log_beta))
-            self.log_beta.clamp_(math.log(SMALLEST_BETA), math.log(LARGEST_BETA))
+        assert self.target is not None
+        missing = self.target - pruned.to(self.log_beta)
+        self.log_beta.add_(GAIN * missing).clamp_(math.log(SMALLEST_BETA), math.log(LARGEST_BETA))
+        self.beta.copy_(self.log_beta.exp() * (missing / BAND).clamp(-1.0, 1.0))
 
 
 class CreditBaseline(nn.Module):
@@ -61,12 +63,11 @@ class CreditBaseline(nn.Module):
             return 0.0
         n, m = self.mean.shape[1], credit.shape[1]
         rows = slice(n - m, n) if self.align == "end" else slice(0, m)
-        old = self.mean[layer, rows].to(credit.dtype)  # a copy or not, it is not written to below
+        old = self.mean[layer, rows].to(credit.dtype, copy=True)
         seen = valid.sum(0)
         now = (credit * valid).sum(0) / seen.clamp(min=1.0)
         keep = min(MOMENTUM, float(self.steps[layer]) / (float(self.steps[layer]) + 1.0))  # a plain mean at first
         new = torch.where(seen > 0, keep * old + (1.0 - keep) * now, old)
-        constant = old.clone()
         self.mean[layer, rows] = new.to(self.mean.dtype)
         self.steps[layer] += 1
-        return constant
+        return old

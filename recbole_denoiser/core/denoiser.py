@@ -142,7 +142,7 @@ class Denoiser(nn.Module):
     @property
     def beta(self) -> float:
         """beta of R_M now; moves if target_sparsity is set."""
-        return self.control.beta()
+        return float(self.control.beta)
 
     def loss(self, loss_fn: Callable[[], Tensor], valid: Tensor | None = None, weights: Weights = None) -> DenoiserLoss:
         """Run the model through `loss_fn` and return the terms of the objective.
@@ -179,11 +179,11 @@ class Denoiser(nn.Module):
             self._check_sites(draws)
             kept = objective.kept_probabilities(draws, len(self.masks), self._valid, config)
             r_m = kept.sum()
+            if graph and config.target_sparsity is not None:
+                self.control.update(objective.pruned_share(draws, self._valid, config))
             mask_term = self.beta * r_m
             if graph and config.estimator not in PATHWISE:
                 mask_term = mask_term + self._estimate(loss_fn, draws, losses.detach(), fixed, tape, recorder)
-            if graph and config.target_sparsity is not None:
-                self.control.update(objective.pruned_share(draws, self._valid, config))
         r_j = zero
         if graph and config.gamma > 0:
             r_j = block_penalties(self.sites, recorder, draws, self._valid, config)

@@ -18,7 +18,9 @@ def check_header(file: str, separator: str, encoding: str) -> list[str]:
     """The ``name:type`` columns in the first line, or a UserError that says what is wrong with it."""
     header = next(_lines(file, encoding), "").rstrip("\r\n")
     if not header:
-        raise UserError(f"{file}, line 1: the file is empty; expected a header such as user_id:token<TAB>item_id:token.")
+        raise UserError(
+            f"{file}, line 1: the file is empty; expected a header such as user_id:token<TAB>item_id:token."
+        )
     columns = header.split(separator)
     for column in columns:
         name, _, kind = column.partition(":")
@@ -38,7 +40,11 @@ def explain_bad_value(file: str, separator: str, encoding: str, error: Exception
     for number, line in enumerate(_lines(file, encoding), start=1):
         if number == 1:
             continue
-        cells = next(csv.reader([line.rstrip("\r\n")], delimiter=separator)) if len(separator) == 1 else line.split(separator)
+        cells = (
+            next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
+            if len(separator) == 1
+            else line.split(separator)
+        )
         if len(cells) > len(columns):
             return UserError(f"{file}, line {number}: {len(cells)} columns, but the header has {len(columns)}.")
         for column, cell in zip(columns, cells, strict=False):
@@ -66,7 +72,7 @@ def _lines(file: str, encoding: str) -> Iterator[str]:
                 yield line
     except UnicodeDecodeError:
         raise UserError(
-            f"{file}, near line {number + 1}: not valid {encoding} text; set 'encoding' to that of the file, such as latin-1."
+            f"{file}, near line {number + 1}: not valid {encoding} text; set 'encoding' to the file's, such as latin-1."
         ) from None
     except (OSError, LookupError) as error:
         raise UserError(f"{file} cannot be read: {error}.") from None

@@ -64,8 +64,9 @@ class SequenceDataset(SequentialDataset):
     def _check_time(self) -> None:
         if self.time_field not in self.inter_feat:
             raise UserError(
-                f"Data set '{self.dataset_name}' has no column '{self.time_field}' (TIME_FIELD), which sequential models "
-                f"need for the order; loaded columns: {', '.join(self.inter_feat.columns)}. Check load_col and TIME_FIELD."
+                f"Data set '{self.dataset_name}' has no column '{self.time_field}' (TIME_FIELD), which sequential "
+                f"models need for the order; loaded columns: {', '.join(self.inter_feat.columns)}. "
+                f"Check load_col and TIME_FIELD."
             )
         if self.field2type[self.time_field] != FeatureType.FLOAT:
             raise UserError(
@@ -75,8 +76,8 @@ class SequenceDataset(SequentialDataset):
         bad = ~np.isfinite(self.inter_feat[self.time_field].to_numpy(np.float64))
         if bad.any():
             raise UserError(
-                f"Column '{self.time_field}' of data set '{self.dataset_name}' has {int(bad.sum())} missing or infinite "
-                f"value(s), the first in line {int(np.flatnonzero(bad)[0]) + 2} of the .inter file."
+                f"Column '{self.time_field}' of data set '{self.dataset_name}' has {int(bad.sum())} missing or "
+                f"infinite value(s), the first in line {int(np.flatnonzero(bad)[0]) + 2} of the .inter file."
             )
 
     # ---- rows ----
@@ -85,14 +86,18 @@ class SequenceDataset(SequentialDataset):
     def row_fields(self) -> Fields:
         """Names of the columns of a batch."""
         config = self.config
-        return Fields(self.uid_field, self.iid_field, self.item_list_length_field, config["LIST_SUFFIX"], config["NEG_PREFIX"])
+        return Fields(
+            self.uid_field, self.iid_field, self.item_list_length_field, config["LIST_SUFFIX"], config["NEG_PREFIX"]
+        )
 
     def _change_feat_format(self) -> None:
         """Sort by user and exact time, turn the columns into tensors, and describe every prefix as a row."""
         if self.config["benchmark_filename"] is not None:
             super()._change_feat_format()
             return
-        self.inter_feat = self.inter_feat.sort_values([self.uid_field, self.time_field], kind="stable", ignore_index=True)
+        self.inter_feat = self.inter_feat.sort_values(
+            [self.uid_field, self.time_field], kind="stable", ignore_index=True
+        )
         exact_time = torch.from_numpy(self.inter_feat[self.time_field].to_numpy(np.float64))
         Dataset._change_feat_format(self)
         self._aug_presets()
@@ -110,12 +115,15 @@ class SequenceDataset(SequentialDataset):
         self._change_feat_format()
         rows = self.inter_feat
         if len(rows) == 0:
-            raise UserError(f"Data set '{self.dataset_name}': no user has two interactions, so nothing can be predicted.")
+            raise UserError(
+                f"Data set '{self.dataset_name}': no user has two interactions, so nothing can be predicted."
+            )
         phase = split_rows(rows[self.uid_field].numpy(), rows[self.time_field].numpy(), self.config["eval_args"])
         self._drop_unused_col()
         parts = [self.copy(rows.subset(np.flatnonzero(phase == part))) for part in (TRAIN, VALID, TEST)]
         if len(parts[TRAIN]) == 0:
-            raise UserError(f"Data set '{self.dataset_name}': the split {self.config['eval_args']['split']} leaves nothing to train on.")
+            split = self.config["eval_args"]["split"]
+            raise UserError(f"Data set '{self.dataset_name}': the split {split} leaves nothing to train on.")
         if self.config["train_negatives"] and self.config["loss_type"] in ("BCE", "BPR"):
             train = parts[TRAIN].inter_feat
             train.negatives = NegativeSampler(self.training_histories(train), self.config["train_negatives"])

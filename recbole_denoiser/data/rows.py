@@ -104,7 +104,12 @@ class SequenceRows:
     def subset(self, index: np.ndarray) -> SequenceRows:
         """The rows at ``index``, still uncut."""
         return SequenceRows(
-            self.flat, self.start.numpy()[index], self.target.numpy()[index], self.max_length, self.whole, self.negatives
+            self.flat,
+            self.start.numpy()[index],
+            self.target.numpy()[index],
+            self.max_length,
+            self.whole,
+            self.negatives,
         )
 
     def sort(self, by: str | list[str], ascending: bool = True) -> None:

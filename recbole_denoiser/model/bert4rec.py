@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from recbole.model.sequential_recommender.bert4rec import BERT4Rec
 from torch import Tensor
 
-from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align
+from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align, use_fast_kernels
 
 
 class BERT4RecDenoiser(SequenceModel, BERT4Rec):
@@ -23,9 +23,7 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         BERT4Rec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)
-        for layer in self.trm_encoder.layer:
-            if config["hidden_act"] == "gelu":
-                layer.feed_forward.intermediate_act_fn = F.gelu
+        use_fast_kernels(self, config)
         self.ft_ratio = config["ft_ratio"]
         self.prepare(config)
 

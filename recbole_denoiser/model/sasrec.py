@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
 from recbole.model.sequential_recommender.sasrec import SASRec
 from torch import Tensor
 
-from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel
+from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, use_fast_kernels
 
 
 class SASRecDenoiser(SequenceModel, SASRec):
@@ -19,9 +18,7 @@ class SASRecDenoiser(SequenceModel, SASRec):
 
     def __init__(self, config: Any, dataset: Any) -> None:
         SASRec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)
-        for layer in self.trm_encoder.layer:
-            if config["hidden_act"] == "gelu":  # RecBole writes gelu out; torch's is one kernel, the same function
-                layer.feed_forward.intermediate_act_fn = F.gelu
+        use_fast_kernels(self, config)
         self.prepare(config)
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,24 @@
+# Every target sets up what it needs in .venv of this checkout; running it again costs nothing.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test bench clean
+
+demo: .venv/installed
+	$(BIN)/python -m recbole_denoiser demo
+
+test: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+.venv/installed: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,62 @@
+"""Small data that the tests make themselves, and a folder of its own for every test that runs a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+def write_inter(folder: Path, name: str, rows: list[tuple[str, str, float]]) -> Path:
+    """``<folder>/<name>/<name>.inter`` with user, item and time columns."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    lines = ["user_id:token\titem_id:token\ttimestamp:float"] + [f"{u}\t{i}\t{t:.0f}" for u, i, t in rows]
+    file = folder / name / f"{name}.inter"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def toy_rows(users: int = 60, items: int = 40, seed: int = 0) -> list[tuple[str, str, float]]:
+    """Sequences that walk around a circle of items, in shuffled file order, with Unix times a few seconds apart."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for user in range(users):
+        item, time = int(random.integers(items)), 1_300_000_000 + int(random.integers(10_000_000))
+        for _ in range(int(random.integers(5, 16))):
+            item = (item + 1 + int(random.random() < 0.2)) % items
+            time += int(random.integers(1, 30))
+            rows.append((f"u{user}", f"i{item}", time))
+    return [rows[i] for i in random.permutation(len(rows))]
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data_path with the data set ``toy`` in it."""
+    folder = tmp_path_factory.mktemp("data")
+    write_inter(folder, "toy", toy_rows())
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, so that logs, checkpoints and results of a run stay in the test."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def settings(toy: Path) -> dict[str, object]:
+    """Flags that make a run on the toy data quick."""
+    return {
+        "data_path": str(toy),
+        "MAX_ITEM_LIST_LENGTH": 10,
+        "epochs": 2,
+        "show_progress": False,
+        "state": "WARNING",
+        "eval_args.mode": "uni10",
+        "train_batch_size": 32,
+    }
