@@ -42,7 +42,7 @@ def spread(values: Tensor, places: list[tuple[int, int]], fill: float) -> Tensor
     return grid
 
 
-def feed_U(monkeypatch: pytest.MonkeyPatch, draws: list[Tensor]) -> None:
+def feed_uniforms(monkeypatch: pytest.MonkeyPatch, draws: list[Tensor]) -> None:
     """torch.rand answers with the given tensors, one per attention site."""
     queue = iter(draws)
     monkeypatch.setattr(torch, "rand", lambda *shape, **kwargs: next(queue))
@@ -91,7 +91,7 @@ def test_phi_gradient_is_unbiased(
         pieces([p, 1 - p]) for mask in denoiser.masks for p in (torch.sigmoid(mask.phi[s, t]).item() for s, t in places)
     ]
     U, width = product(per_bit)
-    feed_U(monkeypatch, [spread(u, places, 0.5) for u in U.chunk(L, 1)])
+    feed_uniforms(monkeypatch, [spread(u, places, 0.5) for u in U.chunk(L, 1)])
     items, targets = ITEMS.expand(len(U), -1), TARGETS.expand(len(U), -1)
     weights = width.unsqueeze(1).expand(-1, M) / M
     denoiser.loss(lambda: model.losses(items, targets), weights=weights).total.backward()
@@ -112,7 +112,7 @@ def test_one_layer_with_padding_and_any_loss_shape(
     phi = denoiser.masks[0].phi
     items, targets = torch.tensor([[3, 7], [0, 9]]), torch.tensor([[5, 2], [1, 4]])
     valid = items != 0
-    share = valid / valid.sum()
+    share = valid.double() / valid.sum()
 
     def loss_fn() -> Tensor:
         losses = model.losses(items, targets)
@@ -142,7 +142,7 @@ def test_one_layer_with_padding_and_any_loss_shape(
     U, width = product([pieces([p, 1 - p]) for p in torch.sigmoid(torch.stack(logits)).tolist()])
     mean = torch.zeros_like(phi)
     for u, w in zip(U, width, strict=True):
-        feed_U(monkeypatch, [masks_from(u, 0.5)])
+        feed_uniforms(monkeypatch, [masks_from(u, 0.5)])
         result = denoiser.loss(loss_fn, valid=valid, weights=weights)
         (gradient,) = torch.autograd.grad(result.mask, phi)
         mean += w * gradient
@@ -184,7 +184,7 @@ def test_content_masks_are_unbiased(name: str, monkeypatch: pytest.MonkeyPatch) 
     kept = [[(middle, width) for middle, width in bit if width > 1e-12] for bit in per_bit]
     U, width = product(kept)
     assert abs(float(width.sum()) - 1) < 1e-9
-    feed_U(monkeypatch, [spread(u, places, 0.5) for u in U.chunk(2, 1)])
+    feed_uniforms(monkeypatch, [spread(u, places, 0.5) for u in U.chunk(2, 1)])
     items, targets = ITEMS.expand(len(U), -1), TARGETS.expand(len(U), -1)
     weights = width.unsqueeze(1).expand(-1, M) / M
     result = denoiser.loss(lambda: model.losses(items, targets), weights=weights)

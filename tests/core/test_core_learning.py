@@ -75,7 +75,7 @@ def test_position_mask_keeps_the_positions_that_matter() -> None:
     assert open_[useful].float().mean() >= 0.95
     assert (~open_[useless]).float().mean() >= 0.8
     assert denoiser.kept_share()[0] == pytest.approx(float(open_[useful | useless].float().mean()))
-    items, targets, weights = two_back()
+    items, targets, _ = two_back()
     seen = []
     model.attention.attn_dropout.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     accuracy = (model(items).argmax(-1) == targets)[:, 2:].float().mean()
@@ -85,7 +85,7 @@ def test_position_mask_keeps_the_positions_that_matter() -> None:
 
 def test_content_mask_keeps_the_items_that_matter() -> None:
     torch.set_num_threads(1)
-    model, denoiser = train(DenoiserConfig(max_length=N, beta=0.5, mask="content"), one_signal, 300)
+    model, _ = train(DenoiserConfig(max_length=N, beta=0.5, mask="content"), one_signal, 300)
     items, _, _ = one_signal()
     seen = []
     model.attention.attn_dropout.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
