@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ ITEMS, TARGETS = items_and_targets()
 VALID = ITEMS != 0
 
 
-def setup(p: float = 0.0, encoder=softmax_encoder, **settings: Any):
+def setup(p: float = 0.0, encoder: Callable[..., Any] = softmax_encoder, **settings: Any) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model = encoder(heads=2, p=p)
     return model, denoise(model, DenoiserConfig(max_length=6, **settings))
@@ -26,7 +27,7 @@ def setup(p: float = 0.0, encoder=softmax_encoder, **settings: Any):
 class Watched:
     """A loss function that remembers what it returned and where it left the random state."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
         self.values: list[Tensor] = []
         self.states: list[Tensor] = []
@@ -57,7 +58,7 @@ class InPlaceEmbedding(nn.Embedding):
 @pytest.mark.parametrize("conditional", [False, True])
 @pytest.mark.parametrize("mask", ["position", "content"])
 @pytest.mark.parametrize("encoder", [softmax_encoder, dropout_encoder])
-def test_second_pass_replays_everything_random(conditional: bool, mask: str, encoder) -> None:
+def test_second_pass_replays_everything_random(conditional: bool, mask: str, encoder: Callable[..., Any]) -> None:
     model, denoiser = setup(0.5, encoder, conditional=conditional, mask=mask, mask_init=60.0)  # Z~ = Z = 1
     model.items = InPlaceEmbedding(20, 8)
     for layer in model.layers:
@@ -100,7 +101,7 @@ def test_off_is_the_plain_model_to_the_bit(p: float) -> None:
     state = torch.get_rng_state()
     denoiser.detach()
     torch.manual_seed(1)
-    plain_model = softmax_encoder(heads=2, p=p)
+    plain_model: Any = softmax_encoder(heads=2, p=p)
     plain_model.load_state_dict(plain.state_dict())
     torch.manual_seed(1)
     loss = plain_model.losses(ITEMS, TARGETS).mean()
@@ -142,7 +143,7 @@ def test_r_m_is_the_live_mean() -> None:
             if VALID[b, s] and VALID[b, t]
         ]
         assert float(result.kept_probability[layer]) == pytest.approx(sum(pi) / len(pi), rel=1e-5)
-    assert float(result.mask) == pytest.approx(2.0 * float(result.r_m), rel=1e-5)
+    assert float(result.mask.detach()) == pytest.approx(2.0 * float(result.r_m), rel=1e-5)
 
 
 @pytest.mark.parametrize("settings", [{}, {"mask_per_head": True}, {"mask": "content"}])
@@ -181,12 +182,23 @@ def test_gate_is_exactly_zero_at_one_half() -> None:
 
 
 def test_rows_that_are_all_closed_are_finite() -> None:
-    for settings in ({}, {"mask": "content"}, {"estimator": "hard_concrete"}):
+    cases: list[dict[str, Any]] = [{}, {"mask": "content"}, {"estimator": "hard_concrete"}]
+    for settings in cases:
         model, denoiser = setup(gamma=1e-3, mask_init=-60.0, **settings)
         result = denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID)  # noqa: B023
         result.total.backward()
         assert torch.isfinite(model.eval()(ITEMS)).all()
         assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("estimator", ["disarm", "straight_through"])
+def test_content_masks_leave_the_backbone_to_the_recommendation_loss(estimator: str) -> None:
+    model, denoiser = setup(mask="content", beta=1.0, estimator=estimator)
+    result = denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID)
+    backbone = [p for name, p in model.named_parameters() if not name.startswith("denoiser")]
+    assert all(g is None for g in torch.autograd.grad(result.mask, backbone, allow_unused=True, retain_graph=True))
+    own = torch.autograd.grad(result.total, list(denoiser.parameters()))
+    assert all(float(g.abs().sum()) > 0 for g in own)
 
 
 def test_weights_of_the_first_pass_are_used_again() -> None:
@@ -226,7 +238,7 @@ def test_a_mask_shorter_than_n_is_aligned() -> None:
         _, denoiser = setup(align=align)
         mask = denoiser.masks[0]
         mask.phi.data.copy_(torch.arange(36.0).view(6, 6))
-        assert float(mask.logits(3)[0, 0, -1, -1]) == corner * 7
+        assert mask.logits(3)[0, 0, -1, -1].item() == corner * 7
         with pytest.raises(UserError, match="7 positions met a mask of 6"):
             mask.logits(7)
 
@@ -248,7 +260,7 @@ def test_nan_is_reported_with_its_site() -> None:
         denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID)
 
 
-def raises_on(match: str, call) -> None:
+def raises_on(match: str, call: Callable[[], Any]) -> None:
     with pytest.raises(UserError, match=match):
         call()
 

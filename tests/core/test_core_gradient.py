@@ -15,7 +15,7 @@ from enumeration import all_bits, bits_probability, pieces, product
 from torch import Tensor
 from toy_models import Encoder, softmax_encoder
 
-from recbole_denoiser.core import Denoiser, DenoiserConfig, denoise
+from recbole_denoiser.core import DenoiserConfig, denoise
 from recbole_denoiser.core.passes import FixedMask, ruled
 
 M, L = 2, 2
@@ -48,14 +48,14 @@ def feed_uniforms(monkeypatch: pytest.MonkeyPatch, draws: list[Tensor]) -> None:
     monkeypatch.setattr(torch, "rand", lambda *shape, **kwargs: next(queue))
 
 
-def losses_at(model: Encoder, denoiser: Denoiser, Z: list[Tensor]) -> Tensor:
+def losses_at(model: Encoder, denoiser: Any, Z: list[Tensor]) -> Tensor:
     """Losses [K, m] with the masks given."""
     K = Z[0].shape[0]
     with torch.no_grad(), ruled(denoiser.sites, FixedMask(dict(enumerate(Z)))):
         return model.losses(ITEMS.expand(K, -1), TARGETS.expand(K, -1))
 
 
-def exact_gradients(model: Encoder, denoiser: Denoiser, causal: bool) -> list[Tensor]:
+def exact_gradients(model: Encoder, denoiser: Any, causal: bool) -> list[Tensor]:
     """Gradient of E[mean loss] with respect to phi of each layer, by enumeration of all Z."""
     places = live_places(causal)
     bits = all_bits(L * len(places))
@@ -69,8 +69,8 @@ def exact_gradients(model: Encoder, denoiser: Denoiser, causal: bool) -> list[Te
     return list(torch.autograd.grad((probability * losses).sum(), phis))
 
 
-def position_denoiser(model: Encoder, **settings: Any) -> Denoiser:
-    denoiser = denoise(model, DenoiserConfig(max_length=M, baseline=False, **settings))
+def position_denoiser(model: Encoder, **settings: Any) -> Any:
+    denoiser: Any = denoise(model, DenoiserConfig(max_length=M, baseline=False, **settings))
     for mask in denoiser.masks:
         mask.phi.data = torch.tensor([[0.8, -0.5], [-1.1, 0.3]], dtype=torch.float64)
     return denoiser

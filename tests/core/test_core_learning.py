@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from toy_models import SoftmaxAttention
 
-from recbole_denoiser.core import Denoiser, DenoiserConfig, denoise, gate
+from recbole_denoiser.core import DenoiserConfig, denoise, gate
 
 N, D, ITEMS = 6, 16, 12
 SIGNAL = 4  # items 1..4 tell the target, the others are noise
@@ -32,7 +35,7 @@ class OneLayer(nn.Module):
         return F.cross_entropy(self(items).transpose(1, 2), targets, reduction="none")
 
 
-def train(config: DenoiserConfig, batch, steps: int) -> tuple[OneLayer, Denoiser]:
+def train(config: DenoiserConfig, batch: Callable[[], tuple[Tensor, ...]], steps: int) -> tuple[OneLayer, Any]:
     torch.manual_seed(0)
     model = OneLayer()
     denoiser = denoise(model, config)
