@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--world_size", type=int, default=-1, help="processes on all machines")
     run.add_argument("--group_offset", type=int, default=0, help="number of this machine's first process")
 
+    command("demo", _demo, "Train the default model and its plain backbone on ml-100k and compare.", settings=True)
     command("doctor", _doctor, "Show versions, device, property folder and data sets found.", settings=True)
     return parser
 
@@ -84,6 +85,12 @@ def _run(options: Any) -> None:
         raise UserError("Several processes are not supported yet; use nproc = 1.")
     result = pipeline.run(options.model, options.dataset, files, flags=options.settings)
     print(run_table(result))
+
+
+def _demo(options: Any) -> None:
+    from recbole_denoiser.demo import demo
+
+    print(demo(options.settings))
 
 
 def _doctor(options: Any) -> None:

@@ -7,6 +7,7 @@ What Phi does need is its own parameter group.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -266,11 +267,12 @@ class SequenceTrainer(Trainer):
         self.tot_item_num = eval_data._dataset.item_num
         if isinstance(eval_data, FullSortEvalDataLoader) and self.item_tensor is None:
             self.item_tensor = eval_data._dataset.get_item_feature().to(self.device)
-        for batch in tqdm(eval_data, ncols=100, desc="Evaluate", disable=not show_progress, leave=False):
-            if isinstance(eval_data, CandidateLoader):
-                self._collect_candidates(eval_data, *batch)
-            else:
-                self._collect_full(eval_data, batch)
+        with self.model.counting_kept() if hasattr(self.model, "counting_kept") else nullcontext():
+            for batch in tqdm(eval_data, ncols=100, desc="Evaluate", disable=not show_progress, leave=False):
+                if isinstance(eval_data, CandidateLoader):
+                    self._collect_candidates(eval_data, *batch)
+                else:
+                    self._collect_full(batch)
         result = self.evaluator.evaluate(self.eval_collector.get_data_struct())
         self.wandblogger.log_eval_metrics(result, head="eval")
         return {name: float(value) for name, value in result.items()}
@@ -285,7 +287,7 @@ class SequenceTrainer(Trainer):
             self.eval_collector, interaction, scores, candidates, eval_data.one_row_per_user, user, self.tot_item_num
         )
 
-    def _collect_full(self, eval_data: FullSortEvalDataLoader, batch: Any) -> None:
+    def _collect_full(self, batch: Any) -> None:
         interaction, scores, positive_u, positive_i = self._full_sort_batch_eval(batch)
         check_finite(scores)
         positive = scores[positive_u, positive_i]

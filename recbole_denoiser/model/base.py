@@ -7,6 +7,8 @@ and the masks it needs. Everything else, from eq. 7 to the candidate scores, sta
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -246,6 +248,18 @@ class SequenceModel(nn.Module):
         """Phi and what makes it, for an optimiser group of their own."""
         return [] if self.denoiser is None else list(self.denoiser.parameters())
 
+    @contextmanager
+    def counting_kept(self) -> Iterator[None]:
+        """Count, over all forward passes inside the context, which attentions the gate keeps."""
+        if self.denoiser is None:
+            yield
+            return
+        with self.denoiser.collect_kept() as counter:
+            yield
+        self.counted_share = counter.share
+
+    counted_share: list[float] | None = None
+
     def kept_share(self) -> list[float] | None:
-        """Share of live attentions that the gate keeps, per layer."""
-        return None if self.denoiser is None else self.denoiser.kept_share()
+        """Share of live attentions that the gate keeps, per layer: of the last ``counting_kept``."""
+        return self.counted_share
