@@ -54,7 +54,7 @@ class CandidateLoader:
         dataset = self._dataset
         popularity = None
         if self.distribution == "popularity":
-            popularity = np.bincount(dataset.flat.columns[dataset.iid_field].numpy(), minlength=dataset.item_num)
+            popularity = np.bincount(dataset.clean_items(), minlength=dataset.item_num)
         name = f"{dataset.dataset_name}:{self.phase}"
         return frozen_negatives(
             self.user, dataset.all_histories(), self.count, self.config["seed"], name, popularity

@@ -34,6 +34,8 @@ def load_data(config: Config) -> Data:
     """Read the atomic files, split them and make the loaders. No cache is read: RecBole's is a pickle."""
     init_seed(config["seed"], config["reproducibility"])
     dataset = dataset_class(config["model"])(config)
+    if config["train_noise"] and not hasattr(dataset, "noise"):
+        raise UserError(f"train_noise: {config['model']} reads its data in a way of its own, which noise cannot reach.")
     train, valid, test = dataset.build()
     train_sampler, valid_sampler, test_sampler = create_samplers(config, dataset, [train, valid, test])
     return Data(
@@ -110,6 +112,8 @@ def run_config(config: Config) -> dict[str, Any]:
     }
     results.write_arrays(folder / "ranks.npz", ranks)
     results.write_negatives(folder, {"valid": data.valid, "test": data.test})
+    if getattr(data.dataset, "noise", None) is not None:
+        results.write_arrays(folder / "noise.npz", data.dataset.noise_arrays())
     results.write_json(folder / "result.json", content)  # last: a folder with result.json is a finished run
     return content
 

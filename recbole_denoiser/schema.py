@@ -84,6 +84,15 @@ RUN_KEYS = [
         "drawn anew at each evaluation.",
         choices=("frozen", "recbole"),
     ),
+    Key(
+        "train_noise",
+        float,
+        "Share of the observed training items replaced by random ones (section 5.3); validation and test items "
+        "stay as they are.",
+        at_least=0,
+        below=1,
+    ),
+    Key("noise_seed", int, "Seed of `train_noise`; empty: the run's `seed`.", at_least=0, optional=True),
     Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
     Key("result_dir", str, "Folder that gets one sub-folder per run."),
     Key(

@@ -22,6 +22,7 @@ from recbole.utils import FeatureType
 
 from recbole_denoiser.data.atomic import check_header, explain_bad_value
 from recbole_denoiser.data.negatives import Histories, NegativeSampler
+from recbole_denoiser.data.noise import Noise, clean_items, draw_noise, noise_arrays, replace_items
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
 from recbole_denoiser.errors import UserError
@@ -31,6 +32,7 @@ class SequenceDataset(SequentialDataset):
     """Atomic files -> rows. ``build()`` gives the training, validation and test parts."""
 
     flat: FlatSequences
+    noise: Noise | None = None  # what train_noise replaced
 
     # ---- reading ----
 
@@ -111,6 +113,8 @@ class SequenceDataset(SequentialDataset):
     def build(self) -> list[SequenceDataset]:
         """Training, validation and test parts as ``eval_args`` says."""
         if self.config["benchmark_filename"] is not None:
+            if self.config["train_noise"]:
+                raise UserError("train_noise needs a data set that is split here, not benchmark files.")
             return super().build()
         self._change_feat_format()
         rows = self.inter_feat
@@ -120,6 +124,8 @@ class SequenceDataset(SequentialDataset):
             )
         phase = split_rows(rows[self.uid_field].numpy(), rows[self.time_field].numpy(), self.config["eval_args"])
         self._drop_unused_col()
+        if self.config["train_noise"]:
+            self._add_noise(rows.target.numpy(), phase)
         parts = [self.copy(rows.subset(np.flatnonzero(phase == part))) for part in (TRAIN, VALID, TEST)]
         if len(parts[TRAIN]) == 0:
             split = self.config["eval_args"]["split"]
@@ -131,6 +137,27 @@ class SequenceDataset(SequentialDataset):
             parts[TRAIN].inter_feat = self._training_sequences(parts[TRAIN].inter_feat)
         return parts
 
+    def _add_noise(self, target: np.ndarray, phase: np.ndarray) -> None:
+        train, held_out = target[phase == TRAIN], target[phase != TRAIN]
+        self.noise = draw_noise(
+            self.flat, train, held_out, self.config["train_noise"], self._noise_seed(), self.item_num
+        )
+        replace_items(self.flat, self.noise)
+
+    def _noise_seed(self) -> int:
+        seed = self.config["noise_seed"]
+        return self.config["seed"] if seed is None else seed
+
+    def noise_arrays(self) -> dict[str, np.ndarray]:
+        """The replaced interactions as tokens, for noise.npz."""
+        assert self.noise is not None
+        users, items = self.field2id_token[self.uid_field], self.field2id_token[self.iid_field]
+        return noise_arrays(self.flat, self.noise, users, items, self.config["train_noise"], self._noise_seed())
+
+    def clean_items(self) -> np.ndarray:
+        """[N] items of all interactions as the atomic file has them."""
+        return clean_items(self.flat, self.noise)
+
     def _training_sequences(self, train: SequenceRows) -> SequenceRows:
         windows = self.config["long_history"] == "windows"
         return sequence_rows(self.flat, train.target.numpy(), self.max_item_list_len, windows, train.negatives)
@@ -138,16 +165,13 @@ class SequenceDataset(SequentialDataset):
     def training_histories(self, train: SequenceRows) -> Histories:
         """What each user met in training: the targets and the first interaction of every user."""
         first = np.unique(self.flat.user_start)
-        return self._histories(np.concatenate([train.covered_targets(), first]))
+        index = np.concatenate([train.covered_targets(), first])
+        user, item = self.flat.columns[self.uid_field].numpy(), self.flat.columns[self.iid_field].numpy()
+        return Histories(user[index], item[index], self.item_num)
 
     def all_histories(self) -> Histories:
-        """What each user met in any phase; evaluation negatives are never among it."""
-        return self._histories(np.arange(len(self.flat)))
-
-    def _histories(self, index: np.ndarray) -> Histories:
-        user = self.flat.columns[self.uid_field].numpy()[index]
-        item = self.flat.columns[self.iid_field].numpy()[index]
-        return Histories(user, item, self.item_num)
+        """What each user really met in any phase, before noise; evaluation negatives are never among it."""
+        return Histories(self.flat.columns[self.uid_field].numpy(), self.clean_items(), self.item_num)
 
     def counter(self, field: str) -> Counter:
         """How often each token occurs; for training sequences over every position, not only the last."""

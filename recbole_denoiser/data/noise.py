@@ -1,0 +1,110 @@
+"""Synthetic noise in the training data (section 5.3, RQ2), and a record of where it went.
+
+``train_noise`` of the observed training interactions get another item, drawn uniformly from all items that are neither
+held out for the same user (validation and test) nor the item that was there. The number of replaced interactions is
+exactly round(share * N_train).
+
+What noise reaches. The paper corrupts "the training data". So validation and test items, the split and the evaluation
+negatives (drawn against the clean histories) are those of the clean data, the same for every share. The history that a
+model reads when it is evaluated begins with the user's training items, and these are the corrupted ones: they are
+what was observed. The same holds for every model.
+
+Draws are nested: with one seed, the interactions replaced at 10 % are also replaced at 20 %, by the same items, so that
+a curve over shares does not mix in the difference between independent corruptions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from recbole_denoiser.data.negatives import Histories
+from recbole_denoiser.data.rows import FlatSequences
+from recbole_denoiser.errors import UserError
+
+_STREAM = 0x6E6F697365  # keeps these draws apart from others made with the same seed
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Replaced interactions: their place in the flat sequences, the item that was there and the one that is."""
+
+    index: np.ndarray  # [K], ascending
+    original: np.ndarray  # [K] item ids
+    drawn: np.ndarray  # [K] item ids
+
+    def mask(self, length: int) -> np.ndarray:
+        """[length] bool: which of the flat interactions were injected."""
+        injected = np.zeros(length, dtype=bool)
+        injected[self.index] = True
+        return injected
+
+
+def training_interactions(flat: FlatSequences, train_target: np.ndarray) -> np.ndarray:
+    """Flat indices of what is trained on: all training targets and what precedes the first target of each user."""
+    return np.union1d(train_target, flat.user_start[train_target])
+
+
+def draw_noise(
+    flat: FlatSequences, train_target: np.ndarray, held_out: np.ndarray, share: float, seed: int, n_items: int
+) -> Noise:
+    """Which training interactions are replaced, and by what; ``held_out`` are the validation and test targets."""
+    user, item = flat.columns[flat.fields.user].numpy(), flat.columns[flat.fields.item].numpy()  # [N]
+    forbidden = Histories(user[held_out], item[held_out], n_items)
+    if n_items - 1 - int(forbidden.met.max()) < 2:
+        raise UserError(
+            f"train_noise = {share:g}: with {n_items - 1} items there is none to draw that is neither held out for the "
+            f"user nor the replaced item."
+        )
+    random = np.random.default_rng((seed, _STREAM))
+    order = random.permutation(training_interactions(flat, train_target))
+    drawn = random.integers(1, n_items, len(order))
+    wrong = np.arange(len(order))
+    while len(wrong):  # drawn for all interactions and not only for the share: this is what makes the draws nested
+        wrong = wrong[_not_allowed(forbidden, user[order[wrong]], drawn[wrong], item[order[wrong]])]
+        drawn[wrong] = random.integers(1, n_items, len(wrong))
+    count = round(share * len(order))
+    place = np.argsort(order[:count])
+    index = order[:count][place]
+    return Noise(index, item[index], drawn[:count][place])
+
+
+def _not_allowed(forbidden: Histories, user: np.ndarray, drawn: np.ndarray, original: np.ndarray) -> np.ndarray:
+    same = drawn == original
+    if not len(forbidden.keys):
+        return same
+    return same | forbidden.contain(torch.from_numpy(user), torch.from_numpy(drawn)).numpy()
+
+
+def replace_items(flat: FlatSequences, noise: Noise) -> None:
+    """Put the drawn items into the flat sequences."""
+    item = flat.columns[flat.fields.item].clone()
+    item[torch.from_numpy(noise.index)] = torch.from_numpy(noise.drawn)
+    flat.columns[flat.fields.item] = item
+
+
+def clean_items(flat: FlatSequences, noise: Noise | None) -> np.ndarray:
+    """[N] the items before noise."""
+    item = flat.columns[flat.fields.item].numpy()
+    if noise is not None:
+        item = item.copy()
+        item[noise.index] = noise.original
+    return item
+
+
+def noise_arrays(
+    flat: FlatSequences, noise: Noise, users: np.ndarray, items: np.ndarray, share: float, seed: int
+) -> dict[str, np.ndarray]:
+    """What noise.npz holds: for each replaced interaction the user, its place in the user's history (0 = oldest),
+    and both items; ``users`` and ``items`` are the tokens by id."""
+    user = flat.columns[flat.fields.user].numpy()[noise.index]
+    return {
+        "user": np.asarray(users, dtype=str)[user],
+        "position": noise.index - flat.user_start[noise.index],
+        "original": np.asarray(items, dtype=str)[noise.original],
+        "item": np.asarray(items, dtype=str)[noise.drawn],
+        "share": np.array(share),
+        "seed": np.array(seed),
+    }
