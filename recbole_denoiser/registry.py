@@ -19,6 +19,13 @@ from recbole_denoiser.errors import UserError
 MODELS = {
     "SASRecDenoiser": "recbole_denoiser.model.sasrec",
     "BERT4RecDenoiser": "recbole_denoiser.model.bert4rec",
+    "TiSASRec": "recbole_denoiser.model.tisasrec",
+    "TiSASRecDenoiser": "recbole_denoiser.model.tisasrec",
+    "SSEPT": "recbole_denoiser.model.ssept",
+    "SSEPTDenoiser": "recbole_denoiser.model.ssept",
+    "SASRecEntmax": "recbole_denoiser.model.entmax",
+    "BERT4RecEntmax": "recbole_denoiser.model.entmax",
+    "SASRecSparse": "recbole_denoiser.model.sparse",
 }
 
 

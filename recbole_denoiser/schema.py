@@ -150,6 +150,24 @@ BACKBONE_KEYS = [
     Key("target_warmup", int, "Epochs over which `target_rate` grows from 0.", at_least=0),
 ]
 
+# The paper's other systems: TiSASRec, SSE-PT, alpha-entmax and Sparse Transformer
+BASELINE_KEYS = [
+    Key("time_span", int, "TiSASRec: largest time interval; longer ones count as this one.", at_least=1),
+    Key("user_size", int, "SSEPT: width of the user vector, a part of `hidden_size`.", at_least=1),
+    Key("sse_user", float, "SSEPT: probability that a user is replaced by another in training.", at_least=0, at_most=1),
+    Key(
+        "sse_item",
+        float,
+        "SSEPT: probability that an input or target item is replaced by another in training.",
+        at_least=0,
+        at_most=1,
+    ),
+    Key("entmax_alpha", float, "Entmax: initial alpha of every head; it is learned.", above=1.01, below=2),
+    Key("pattern", str, "SASRecSparse: pattern of the attention.", choices=("fixed", "strided")),
+    Key("stride", int, "SASRecSparse: length of a block or of a stride, at most MAX_ITEM_LIST_LENGTH.", at_least=1),
+    Key("summary", int, "SASRecSparse: positions of a block that all later ones see (`fixed`).", at_least=1),
+]
+
 DENOISER_KEYS = [
     Key("denoise", bool, "`False`: the plain backbone under the same objective."),
     Key(
@@ -198,7 +216,7 @@ DENOISER_KEYS = [
     Key("mask_learning_rate", float, "Learning rate of Phi.", above=0),
 ]
 
-PACKAGE_KEYS = {key.name: key for key in RUN_KEYS + BACKBONE_KEYS + DENOISER_KEYS}
+PACKAGE_KEYS = {key.name: key for key in RUN_KEYS + BACKBONE_KEYS + BASELINE_KEYS + DENOISER_KEYS}
 
 # RecBole's own keys that have a range; for all others the type of RecBole's default value is checked.
 RECBOLE_RANGES = {
