@@ -72,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--group_offset", type=int, default=0, help="number of this machine's first process")
 
     command("demo", _demo, "Train the default model and its plain backbone on ml-100k and compare.", settings=True)
+    variance = command("variance", _variance, "Relative gradient variance of every estimator on a finished run.")
+    variance.add_argument("run", help="folder of the run, with its result.json")
+    variance.add_argument("--draws", type=int, default=50, help="gradient draws per estimator")
     command("doctor", _doctor, "Show versions, device, property folder and data sets found.", settings=True)
     return parser
 
@@ -91,6 +94,13 @@ def _demo(options: Any) -> None:
     from recbole_denoiser.demo import demo
 
     print(demo(options.settings))
+
+
+def _variance(options: Any) -> None:
+    from recbole_denoiser.experiments.runs import load_run
+    from recbole_denoiser.experiments.variance import variance_of_run
+
+    print(variance_of_run(load_run(options.run), options.draws))
 
 
 def _doctor(options: Any) -> None:
