@@ -178,6 +178,14 @@ DENOISER_KEYS = [
     ),
     Key("mask_per_head", bool, "One mask per attention head instead of one per layer."),
     Key("mask_init", float, "Initial Phi; positive is open."),
+    Key(
+        "random_keep",
+        float,
+        "A control: masks that are drawn once, keep this share of attentions and never learn; empty: trained masks.",
+        at_least=0,
+        at_most=1,
+        optional=True,
+    ),
     Key("content_rank", int, "Rank of the bilinear part of a content mask.", at_least=1),
     Key(
         "estimator",

@@ -50,6 +50,7 @@ class DenoiserConfig:
     mask: str = "position"  # "position" is the paper's Phi; "content" adds a score of the hidden states
     mask_per_head: bool = False  # the paper shares Z between heads
     mask_init: float = 3.0  # Phi at the start; 0 or less would prune everything at inference
+    random_keep: float | None = None  # control: masks drawn once that keep this share of attentions and never learn
     content_rank: int = 8
     estimator: str = "disarm"
     mask_sampling: str = "sequence"  # the paper draws one Z per batch; per sequence has far less variance
@@ -84,6 +85,14 @@ class DenoiserConfig:
         self._require(
             target is None or (_is_number(target) and 0 <= target < 1), "target_sparsity", "None or a share in [0, 1)"
         )
+        keep = self.random_keep
+        self._require(
+            keep is None or (_is_number(keep) and 0 <= keep <= 1 and self.mask == "position"),
+            "random_keep",
+            "None, or a share in [0, 1] when mask is position",
+        )
+        if keep is not None:  # nothing is estimated, so the cheapest estimator will do
+            object.__setattr__(self, "estimator", "straight_through")
         self._require(self.n_heads is None or (_is_int(self.n_heads) and self.n_heads >= 1), "n_heads", "None or >= 1")
         if self.sites is not None:
             named = isinstance(self.sites, (list, tuple)) and all(isinstance(name, str) for name in self.sites)

@@ -15,11 +15,27 @@ from torch import Tensor, nn
 from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.errors import UserError
 
+CERTAIN = 1e4  # a Phi whose sigmoid is exactly 1, and whose negative's is exactly 0
+
 
 def gate(phi: Tensor) -> Tensor:
     """The mask of inference: sigmoid(Phi), exactly 0 where that is <= 0.5 (section 4.1.2)."""
     p = torch.sigmoid(phi)
     return torch.where(p > 0.5, p, torch.zeros_like(p))
+
+
+def random_phi(shape: tuple[int, ...], keep: float, causal: bool) -> Tensor:
+    """Phi of a mask that keeps exactly the share `keep` of the live attentions, for certain and at random places.
+
+    A control: only what a learned mask gains over a random one of the same sparsity has been learned.
+    """
+    n = shape[-1]
+    rows, columns = torch.tril_indices(n, n) if causal else torch.ones(n, n).nonzero().T
+    phi = torch.full(shape, -CERTAIN)
+    for layer in phi.view(-1, n, n):  # one per head
+        kept = torch.randperm(len(rows))[: round(keep * len(rows))]
+        layer[rows[kept], columns[kept]] = CERTAIN
+    return phi
 
 
 class AttentionMask(nn.Module):
@@ -41,6 +57,9 @@ class AttentionMask(nn.Module):
         self.is_content = config.mask == "content"
         shape = (n_heads, n, n) if config.mask_per_head else (n, n)
         self.phi = nn.Parameter(torch.full(shape, float(config.mask_init)))
+        if config.random_keep is not None:
+            self.phi.data.copy_(random_phi(shape, config.random_keep, config.causal))
+            self.phi.requires_grad_(False)
         if self.is_content:
             if width is None:
                 raise UserError("A content mask needs the width of the hidden states, and it could not be found.")

@@ -34,12 +34,7 @@ class Noise:
     index: np.ndarray  # [K], ascending
     original: np.ndarray  # [K] item ids
     drawn: np.ndarray  # [K] item ids
-
-    def mask(self, length: int) -> np.ndarray:
-        """[length] bool: which of the flat interactions were injected."""
-        injected = np.zeros(length, dtype=bool)
-        injected[self.index] = True
-        return injected
+    eligible: np.ndarray  # [N_train] all interactions that could have been replaced
 
 
 def training_interactions(flat: FlatSequences, train_target: np.ndarray) -> np.ndarray:
@@ -59,7 +54,8 @@ def draw_noise(
             f"user nor the replaced item."
         )
     random = np.random.default_rng((seed, _STREAM))
-    order = random.permutation(training_interactions(flat, train_target))
+    eligible = training_interactions(flat, train_target)
+    order = random.permutation(eligible)
     drawn = random.integers(1, n_items, len(order))
     wrong = np.arange(len(order))
     while len(wrong):  # drawn for all interactions and not only for the share: this is what makes the draws nested
@@ -68,7 +64,7 @@ def draw_noise(
     count = round(share * len(order))
     place = np.argsort(order[:count])
     index = order[:count][place]
-    return Noise(index, item[index], drawn[:count][place])
+    return Noise(index, item[index], drawn[:count][place], eligible)
 
 
 def _not_allowed(forbidden: Histories, user: np.ndarray, drawn: np.ndarray, original: np.ndarray) -> np.ndarray:
