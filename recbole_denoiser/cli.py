@@ -10,6 +10,7 @@ from typing import Any
 from recbole_denoiser.config import parse_value
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.registry import known_models
+from recbole_denoiser.report import commands as report_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,6 +50,8 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from recbole_denoiser.experiments.commands import add_commands as add_experiment_commands
+
     parser = argparse.ArgumentParser(
         prog="recbole-denoiser", description="Rec-Denoiser and RecBole's sequential models, trained and measured."
     )
@@ -75,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     variance = command("variance", _variance, "Relative gradient variance of every estimator on a finished run.")
     variance.add_argument("run", help="folder of the run, with its result.json")
     variance.add_argument("--draws", type=int, default=50, help="gradient draws per estimator")
+    add_experiment_commands(command)
     command("doctor", _doctor, "Show versions, device, property folder and data sets found.", settings=True)
+    report_commands.add_commands(command)
     return parser
 
 

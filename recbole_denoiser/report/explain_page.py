@@ -1,0 +1,23 @@
+"""The explain page: history, links and masks of one or several users in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recbole_denoiser.explain import Explanation
+from recbole_denoiser.report.html import page, template, write_page
+
+STYLES = ("base.css", "explain.css")
+SCRIPTS = ("base.js", "links.js", "matrix.js", "explain.js")
+
+
+def explain_html(explanation: Explanation) -> str:
+    """The page as text."""
+    data = explanation.data
+    title = f"{data['label']} on {data['dataset']}: what it reads"
+    return page(title, STYLES, SCRIPTS, template("explain.html"), data)
+
+
+def write_explain_page(explanation: Explanation, file: Path) -> None:
+    """Write the page."""
+    write_page(file, explain_html(explanation))

@@ -1,0 +1,288 @@
+// The explain page: one state, one render. `data` is what recbole_denoiser.explain wrote.
+const data = JSON.parse(byId("data").textContent);
+const state = { user: 0, layer: data.layers.length - 1, head: "mean", scope: "selected", position: null };
+
+const user = () => data.users[state.user];
+const name = (entry) => entry.title || entry.item;
+const percent = (share) => (100 * share).toFixed(share < 0.0995 ? 1 : 0) + " %";
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+// ---- what the chosen layer and head do ----
+
+// {weight, before, cut} of a link, or null where the position cannot read that far
+function link(query, key, layer = state.layer, head = state.head) {
+  const { attention, gate } = user().layers[layer];
+  if (key >= attention[0][query].length) return null;
+  const heads = head === "mean" ? attention.map((_, number) => number) : [head];
+  const before = heads.map((number) => attention[number][query][key]);
+  const open = heads.map((number) => (gate ? gate[gate.length === 1 ? 0 : number][query][key] : 1));
+  return {
+    query, key,
+    before: mean(before),
+    weight: mean(before.map((value, place) => value * open[place])),
+    cut: open.every((value) => value === 0),
+  };
+}
+
+function linksOf(query, layer, head) {
+  return user().items.map((_, key) => link(query, key, layer, head)).filter((entry) => entry !== null);
+}
+
+function allLinks(layer, head) {
+  return user().items.flatMap((_, query) => linksOf(query, layer, head));
+}
+
+function keptShare(layer) {
+  const links = allLinks(layer, "mean");
+  return links.filter((entry) => !entry.cut).length / links.length;
+}
+
+// ---- controls ----
+
+function choices(id, options, current, choose) {
+  const field = byId(id);
+  const legend = field.querySelector("legend");
+  field.replaceChildren(legend, ...options.map(([value, text]) =>
+    element("label", { class: "choice" },
+      element("input", {
+        type: "radio", name: id, value, checked: value === current, onchange: () => { choose(value); render(); },
+      }),
+      element("span", {}, text))));
+}
+
+function setUp() {
+  byId("heading").textContent = `What ${data.label} reads, and what it ignores`;
+  byId("facts").textContent = `${data.dataset} · run ${data.run}` +
+    (data.mask ? ` · ${data.mask} masks` : " · no masks") + (data.noise ? ` · ${percent(data.noise)} training noise` : "");
+  byId("user").replaceChildren(...data.users.map((entry, number) => element("option", { value: number }, entry.user)));
+  byId("user").addEventListener("change", (event) => pickUser(Number(event.target.value)));
+  byId("previous").addEventListener("click", () => pickUser(state.user - 1));
+  byId("following").addEventListener("click", () => pickUser(state.user + 1));
+  byId("items").addEventListener("keydown", onKey);
+  byId("matrix").addEventListener("keydown", onKey);
+  byId("matrix").addEventListener("click", (event) => {
+    pick(cellAt(byId("matrix"), event, user().items.length)[0], false);
+  });
+  byId("matrix").addEventListener("mousemove", (event) => {
+    noteCell(...cellAt(byId("matrix"), event, user().items.length));
+  });
+  byId("matrix").addEventListener("mouseleave", () => noteCell(null, null));
+  document.body.classList.toggle("no-masks", data.mask === null);
+  for (const node of document.querySelectorAll(".cut-only")) node.hidden = data.mask === null;
+  for (const node of document.querySelectorAll(".noise-only")) node.hidden = !data.noise;
+  byId("mask-panel").hidden = data.mask === null;
+  let waiting = 0;
+  window.addEventListener("resize", () => {
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(draw);
+  });
+  themeListeners.push(draw);
+  pickUser(0);
+}
+
+function pickUser(number) {
+  state.user = (number + data.users.length) % data.users.length;
+  state.position = user().last;
+  byId("user").value = String(state.user);
+  render();
+}
+
+function pick(position, focus) {
+  state.position = Math.min(user().items.length - 1, Math.max(0, position));
+  render();
+  if (focus) byId("items").querySelector('[aria-selected="true"]').focus();
+}
+
+// the list shows the newest position on top, so that Down goes to older ones
+function onKey(event) {
+  const older = event.currentTarget.id === "items" ? "ArrowDown" : "ArrowUp";
+  const newer = event.currentTarget.id === "items" ? "ArrowUp" : "ArrowDown";
+  const targets = { [older]: state.position - 1, [newer]: state.position + 1, Home: user().items.length - 1, End: 0 };
+  if (!(event.key in targets)) return;
+  event.preventDefault();
+  pick(targets[event.key], event.currentTarget.id === "items");
+}
+
+// ---- panels ----
+
+function render() {
+  choices("layers", data.layers.map((_, number) => [number, String(number + 1) +
+    (data.mask ? ` (${percent(keptShare(number))} kept)` : "")]), state.layer, (value) => { state.layer = value; });
+  const heads = user().layers[state.layer].attention.length;
+  if (state.head !== "mean" && state.head >= heads) state.head = "mean";
+  choices("heads", [["mean", "mean"], ...Array.from({ length: heads }, (_, number) => [number, String(number + 1)])],
+    state.head, (value) => { state.head = value; });
+  choices("scope", [["selected", "the picked item"], ["all", "all"]], state.scope, (value) => { state.scope = value; });
+  renderStory();
+  renderItems();
+  renderDetail();
+  renderLists();
+  draw();
+}
+
+function renderStory() {
+  const { items, on, off, next } = user();
+  const parts = [`User ${user().user}: ${items.length} positions.`];
+  if (data.mask) {
+    const cut = data.layers.map((_, number) => `${percent(1 - keptShare(number))} in layer ${number + 1}`);
+    parts.push(`Of the links between them the masks cut ${cut.join(", ")}.`);
+  }
+  if (off) {
+    const staying = on.filter((entry) => off.some((other) => other.item === entry.item)).length;
+    parts.push(`${staying} of the first ${on.length} recommendations are the same without masks.`);
+  }
+  byId("story").textContent = parts.join(" ");
+  byId("next").textContent = next
+    ? `What came next: ${name(next)}, rank ${next.rank}` + (next.rank_off ? ` with masks, ${next.rank_off} without.` : ".")
+    : "";
+}
+
+function renderItems() {
+  const { items, contribution, contribution_off: plain } = user();
+  const reads = new Map(linksOf(state.position).map((entry) => [entry.key, entry]));
+  const most = Math.max(0.001, ...[...reads.values()].map((entry) => entry.before));
+  const shares = contribution || [];
+  const others = (values) => values.filter((_, position) => position !== user().last);
+  const largest = Math.max(0.001, ...others(shares), ...others(plain || []));
+  const rows = items.map((item, position) => {
+    const read = reads.get(position);
+    return element("li", {
+      role: "option", id: `item-${position}`, class: "row" + (read ? (read.cut ? " cut" : "") : " later"),
+      "aria-selected": String(position === state.position), tabindex: position === state.position ? 0 : -1,
+      onclick: () => pick(position, true),
+    },
+    element("span", { class: "number" }, String(position + 1)),
+    element("span", { class: "name" }, element("span", { class: "title" }, name(item)), " ",
+      item.noise ? element("span", { class: "tag noise" }, `noise, was ${name(item.noise)}`) : null,
+      element("span", { class: "meta" }, [item.title ? item.item : "", item.when].filter(Boolean).join(" · "))),
+    weightBar(read, most),
+    contribution ? shareBar(shares[position], plain ? plain[position] : null, largest) : element("span"));
+  });
+  byId("items").replaceChildren(...rows.reverse());
+  byId("share-head").textContent = contribution ? "share" : "";
+  byId("share-note").textContent = contribution
+    ? "reads: attention weight of the picked position after the mask (striped: what was cut). share: how much of the " +
+      "predicting state comes from the item through all layers (attention rollout with residuals; the predicting " +
+      "position keeps most of itself, and its bar is cut off)" +
+      (plain ? "; the thin line is the share without masks." : ".")
+    : "";
+}
+
+function bar(kind, length, text, mark) {
+  const track = element("span", { class: "track" }, element("i"), mark === null ? null : element("u"));
+  track.firstChild.style.width = `${100 * length}%`;
+  if (mark !== null) track.children[1].style.left = `${100 * mark}%`;
+  return element("span", { class: "bar " + kind }, track, element("b", {}, text));
+}
+
+function weightBar(read, most) {
+  if (!read) return element("span");
+  return read.cut ? bar("weight cut", read.before / most, "cut", null)
+    : bar("weight", read.weight / most, read.weight.toFixed(3), null);
+}
+
+function shareBar(share, plain, largest) {
+  return bar("share", Math.min(1, share / largest), percent(share), plain === null ? null : Math.min(1, plain / largest));
+}
+
+function renderDetail() {
+  const { items, without, on } = user();
+  const item = items[state.position];
+  const links = linksOf(state.position);
+  const cut = links.filter((entry) => entry.cut).length;
+  const best = links.filter((entry) => !entry.cut).sort((a, b) => b.weight - a.weight).slice(0, 4);
+  const most = Math.max(0.001, ...best.map((entry) => entry.weight));
+  const reads = best.map((entry) => element("li", {}, element("span", {}, name(items[entry.key])), weightBar(entry, most)));
+  const change = without[state.position].change;
+  const effect = change.length ? `${change[0] < 0 ? "−" : "+"}${Math.abs(change[0]).toFixed(2)}` : "";
+  const replaced = on.length && without[state.position].first.item !== on[0].item;
+  byId("detail").replaceChildren(...present([
+    element("p", {}, element("strong", {}, `${state.position + 1}. ${name(item)}`)),
+    element("p", {}, data.mask
+      ? `In layer ${state.layer + 1} it reads ${links.length - cut} of ${links.length} positions; ${cut} ` +
+        `${cut === 1 ? "is" : "are"} cut.`
+      : `In layer ${state.layer + 1} it reads ${links.length} positions.`),
+    element("ul", { class: "reads" }, ...reads),
+    !on.length || state.position === user().last ? null : element("p", {},
+      "If no other position could read it, the score of ", element("em", {}, name(on[0])), " would change by ",
+      element("span", { class: "change" }, effect),
+      replaced ? ` and ${name(without[state.position].first)} would come first.` : ".")]));
+}
+
+function renderLists() {
+  const { on, off } = user();
+  byId("lists").className = off ? "" : "one";
+  byId("lists").replaceChildren(list("Masks on", on, off), ...(off ? [list("Masks off", off, on)] : []));
+}
+
+function list(title, entries, other) {
+  const next = user().next;
+  const moved = (entry, rank) => {
+    if (!other) return element("span", { class: "moved" }, entry.score.toFixed(2));
+    const by = entry.other_rank - rank;
+    return element("span", { class: "moved" + (by > 0 ? " up" : by < 0 ? " down" : "") },
+      by === 0 ? "=" : by > 0 ? `▲ ${by}` : `▼ ${-by}`);
+  };
+  return element("div", {}, element("h3", {}, title), element("ol", {}, ...entries.map((entry, place) =>
+    element("li", { class: next && entry.item === next.item ? "hit" : "", title: `score ${entry.score}` },
+      element("span", { class: "number muted" }, String(place + 1)),
+      element("span", { class: "name" }, name(entry), " ",
+        next && entry.item === next.item ? element("span", { class: "tag next" }, "came next") : null),
+      moved(entry, place + 1)))));
+}
+
+// ---- figures ----
+
+function draw() {
+  if (state.position === null) return;
+  const rows = byId("items").children;
+  const centres = user().items.map((_, position) => {
+    const row = rows[rows.length - 1 - position];
+    return row.offsetTop + row.offsetHeight / 2;
+  });
+  const selected = linksOf(state.position);
+  drawArcs(byId("arcs"), centres, state.scope === "all" ? allLinks() : selected, state.scope === "all");
+  const count = user().items.length;
+  const links = allLinks();
+  const highest = Math.max(0.001, ...links.filter((entry) => entry.query !== entry.key).map((entry) => entry.before));
+  const table = new Map(links.map((entry) => [entry.query * count + entry.key, entry]));
+  drawMatrix(byId("matrix"), count, (query, key) => {
+    const entry = table.get(query * count + key);
+    return entry ? { level: Math.sqrt(entry.weight / highest), cut: entry.cut } : null;
+  }, state.position);
+  byId("matrix").setAttribute("aria-label", `Attention of ${count} positions in layer ${state.layer + 1}; ` +
+    `position ${state.position + 1} is picked. Arrow keys pick another one.`);
+  noteCell(null, null);
+  if (data.mask) drawMask();
+}
+
+function noteCell(query, key) {
+  const entry = query === null ? null : link(query, key);
+  const { items } = user();
+  byId("matrix-note").textContent = query === null
+    ? "Row: the position that reads. Column: the one that is read, oldest first." +
+      (data.mask ? " A cross is a cut link." : "") + " Click a row to pick it."
+    : `${query + 1}. ${name(items[query])} reads ${key + 1}. ${name(items[key])}: ` +
+      (entry === null ? "not possible, it comes later" : entry.cut ? `cut (weight ${entry.before.toFixed(3)} before)` :
+        entry.weight.toFixed(3));
+}
+
+function drawMask() {
+  const own = data.masks === null ? user().layers[state.layer].gate : data.masks[state.layer];
+  const heads = own.length === 1 || state.head === "mean" ? own : [own[state.head]];
+  const count = own[0].length;
+  const rows = heads.map((head) => head);
+  drawMatrix(byId("mask"), count, (query, key) => {
+    if (key >= rows[0][query].length) return null;
+    const open = mean(rows.map((head) => head[query][key]));
+    return { level: open <= 0 ? 0 : Math.max(0.12, (open - 0.5) * 2), cut: rows.every((head) => head[query][key] === 0) };
+  }, null);
+  byId("mask-title").textContent = `Mask of layer ${state.layer + 1}`;
+  byId("mask-note").textContent = data.masks === null
+    ? "A content mask depends on the items: this is the gate for this user's history. Darker is more open."
+    : `A position mask is the same for every user: the gate for all ${count} positions, the newest last. ` +
+      "Darker is more open.";
+  byId("mask").setAttribute("aria-label", byId("mask-note").textContent);
+}
+
+setUp();
