@@ -71,11 +71,12 @@ class SSEPT(SASRecDenoiser):
         return batch
 
     def embed(self, batch: Batch) -> Any:
-        """[sqrt(d_i) item ; sqrt(d_u) user] + position, the causal bias, and the user [B, 1, d_u]."""
+        """[sqrt(d_i) item ; sqrt(d_u) user] + position, the causal bias, and the user [B, 1, d_u] for the score."""
         m = batch.items.size(1)
         item = self.item_embedding(batch.items) * math.sqrt(self.item_size)  # [B, m, d_i]
-        user = self.user_vectors(self._users(batch)).unsqueeze(1) * math.sqrt(self.user_size)
-        summed = torch.cat([item, user.expand(-1, m, -1)], dim=2) + self.position_embedding(self.position_ids(m))
+        user = self.user_vectors(self._users(batch)).unsqueeze(1)
+        pair = torch.cat([item, user.expand(-1, m, -1) * math.sqrt(self.user_size)], dim=2)  # [B, m, d]
+        summed = pair + self.position_embedding(self.position_ids(m))
         return self.dropout(self.LayerNorm(summed)), self.get_attention_mask(batch.items), user
 
     def _users(self, batch: Batch) -> Tensor:

@@ -50,7 +50,8 @@ def test_alpha_stays_in_range_and_gradients_stay_finite(raw: float) -> None:
     scores[0, 0, 0] = -1e4  # a padded query: nothing is allowed
     scores.requires_grad_()
     (entmax(scores) * torch.randn(3, 1, 5, 5)).sum().backward()
-    assert torch.isfinite(scores.grad).all() and torch.isfinite(entmax.raw.grad).all()
+    assert scores.grad is not None and torch.isfinite(scores.grad).all()
+    assert entmax.raw.grad is not None and torch.isfinite(entmax.raw.grad).all()
 
 
 def test_gradients_are_right() -> None:
@@ -66,6 +67,7 @@ def test_gradients_are_right() -> None:
                 parameter[place] += step
                 values.append(float((entmax(scores) * weight).sum()))
                 parameter[place] -= step
+        assert parameter.grad is not None
         assert float(parameter.grad[place]) == pytest.approx((values[0] - values[1]) / 2e-4, rel=1e-3, abs=1e-5)
 
 

@@ -51,7 +51,12 @@ def test_rates_in_training_and_none_in_evaluation(settings: dict) -> None:
     interaction = built.train_batch()
     users: list[Tensor] = []
     looked_up = built.model.user_vectors
-    built.model.user_vectors = lambda user: users.append(user) or looked_up(user)
+
+    def spied(user: Tensor) -> Tensor:
+        users.append(user)
+        return looked_up(user)
+
+    built.model.user_vectors = spied
     built.model.eval()
     given = built.model.batch(interaction)
     built.model.embed(given)
@@ -87,11 +92,11 @@ def test_score_is_the_product_with_item_and_user(settings: dict) -> None:
     batch, last = model.inference_batch(interaction)
     rows = torch.arange(len(last))
     with torch.no_grad():
-        user = model.user_embedding.weight[interaction["user_id"]] * 6**0.5  # [B, d_u]
+        user = model.user_embedding.weight[interaction["user_id"]]  # [B, d_u]
         item = model.item_embedding.weight[batch.items] * 10**0.5  # [B, m, d_i]
         m = batch.items.size(1)
         position = model.position_embedding.weight[-m:]
-        x = torch.cat([item, user[:, None].expand(-1, m, -1)], 2) + position
+        x = torch.cat([item, user[:, None].expand(-1, m, -1) * 6**0.5], 2) + position
         h = model.trm_encoder(model.LayerNorm(x), model.get_attention_mask(batch.items))[-1][rows, last]  # [B, d]
         pair = torch.cat([model.item_embedding.weight[candidates], user[:, None].expand(-1, candidates.size(1), -1)], 2)
         torch.testing.assert_close(model.score_candidates(interaction, candidates), torch.einsum("bd,bcd->bc", h, pair))

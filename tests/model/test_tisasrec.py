@@ -95,15 +95,15 @@ def states_without_time(built: Built, items: Tensor) -> Tensor:
     x = model.item_embedding(items) * math.sqrt(16)
     for layer in model.layers:
         q = layer.attention_norm(x)
-        heads = [
+        Q, K, V = (
             projected.unflatten(-1, (H, -1)).transpose(1, 2)
             for projected in (
                 layer.attention.query(q),
                 layer.attention.key(x) + model.position_k.weight,
                 layer.attention.value(x) + model.position_v.weight,
             )
-        ]
-        attended = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).flatten(2)
+        )
+        attended = F.scaled_dot_product_attention(Q, K, V, is_causal=True).transpose(1, 2).flatten(2)
         x = layer.forward_norm(q + attended)
         x = x + layer.dense_2(torch.relu(layer.dense_1(x)))
     return model.LayerNorm(x)
