@@ -93,6 +93,7 @@ def package_defaults(model: str, dataset: str, overall: bool) -> dict[str, Any]:
     for file in (property_file("model", model), property_file("dataset", dataset)):
         if file is not None:
             values.update(read_yaml(file))
+    values.pop("search_space", None)  # for tune alone
     return values
 
 

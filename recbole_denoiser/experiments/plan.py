@@ -1,0 +1,226 @@
+"""An experiment file (``properties/experiment/*.yaml``) as the list of runs that it asks for.
+
+    title: one line
+    datasets: [ml-1m, amazon-games]
+    seeds: [2020, 2021, 2022]
+    models:                          # label in tables -> model and its settings
+      SASRec: {model: SASRecDenoiser, denoise: False, target_denoise: none}
+      SASRecDenoiser: {datasets: {ml-1m: {beta: 0.01}}}      # settings on one data set; model = the label
+    settings: {epochs: 200}          # of every run
+    dataset_settings: {amazon-games: {hidden_dropout_prob: 0.4}}
+    vary: {train_noise: [0, 0.1]}    # every combination; a list of mappings: one after the other
+    metrics: [hit@10, ndcg@10]
+    pairs: {SASRecDenoiser: SASRec}  # improvement and p-value are against the second; one label: all against it
+    test: permutation                # or t, wilcoxon, none
+    paper: True                      # the paper's Table 2 beside ours
+    figures: [{x: train_noise, metric: hit@10}, {x: epoch}]  # epoch: kept share of attentions
+    pruning: True                    # precision, recall and AUC of the masks on injected noise
+
+A model with ``vary: False`` does not depend on what is varied: it runs once and stands beside every value. Later
+settings win: settings, dataset_settings, the model's, the model's on that data set, vary, the command line.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recbole_denoiser import results
+from recbole_denoiser.config import Config, read_yaml, set_key
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments.runs import RESULT_FILE
+from recbole_denoiser.experiments.tables import TESTS
+from recbole_denoiser.paths import properties_folder
+
+EXPERIMENTS = ("table2", "noise", "length", "regularizers", "ablation")
+Point = tuple[tuple[str, Any], ...]  # what is varied, as (key, value) pairs
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The content of an experiment file, checked."""
+
+    name: str
+    models: dict[str, dict[str, Any]]
+    datasets: list[str]
+    seeds: list[int]
+    title: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    dataset_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    vary: list[dict[str, list[Any]]] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=lambda: ["hit@10", "ndcg@10"])
+    pairs: dict[str, str] | str | None = None
+    test: str | None = "permutation"
+    paper: bool = False
+    figures: list[dict[str, str]] = field(default_factory=list)
+    pruning: bool = False
+
+    def points(self) -> list[Point]:
+        """All combinations of varied values, in order; one empty point if nothing is varied."""
+        found: dict[Point, None] = {}
+        for grid in self.vary or [{}]:
+            for values in itertools.product(*grid.values()):
+                found[tuple(zip(grid, values, strict=True))] = None
+        return list(found)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One cell of the grid. Cells with the same settings share one run, whatever their labels."""
+
+    label: str
+    model: str
+    dataset: str
+    seed: int
+    point: Point  # empty for a model that does not vary
+    settings: dict[str, Any]
+    name: str
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """A run is finished when its result file, which is written last, is there."""
+        return (self.folder / RESULT_FILE).is_file()
+
+    def __str__(self) -> str:
+        varied = "".join(f" {key}={value}" for key, value in self.point)
+        return f"{self.label} on {self.dataset}{varied}, seed {self.seed}"
+
+
+def load_experiment(name: str) -> Experiment:
+    """A built-in experiment by its name, or the user's own by its file."""
+    file = Path(name)
+    if name in EXPERIMENTS:
+        file = properties_folder() / "experiment" / f"{name}.yaml"
+    elif file.suffix not in (".yaml", ".yml"):
+        raise UserError(f"There is no experiment '{name}'. Known: {', '.join(EXPERIMENTS)}, or a YAML file of yours.")
+    return parse_experiment(read_yaml(file), file.stem, str(file))
+
+
+def parse_experiment(content: Mapping[str, Any], name: str, source: str) -> Experiment:
+    """Check the content of an experiment file."""
+    known = [key for key in Experiment.__dataclass_fields__ if key != "name"]
+    for key in content:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise UserError(f"{source}: unknown key '{key}'.{hint} Known: {', '.join(known)}.")
+    values = {key: value for key, value in content.items() if value is not None}
+    for key, kind in _TYPES.items():
+        if key in values and not isinstance(values[key], kind):
+            raise UserError(f"{source}: {key} = {values[key]!r} must be {_KIND[kind]}.")
+    for key in ("models", "datasets", "seeds"):
+        if not values.get(key):
+            raise UserError(f"{source}: '{key}' is missing or empty.")
+    values["models"] = {str(label): dict(entry or {}) for label, entry in values["models"].items()}
+    values["datasets"] = [str(dataset) for dataset in values["datasets"]]
+    values["vary"] = _grids(values.get("vary", []), source)
+    if any(not isinstance(seed, int) or isinstance(seed, bool) for seed in values["seeds"]):
+        raise UserError(f"{source}: seeds = {values['seeds']!r} must be whole numbers.")
+    if "test" in values:
+        values["test"] = None if values["test"] == "none" else values["test"]
+        if values["test"] not in (None, *TESTS):
+            raise UserError(f"{source}: test = {values['test']!r} must be {', '.join(TESTS)} or none.")
+    if not isinstance(values.get("pairs", {}), (dict, str)):
+        raise UserError(f"{source}: pairs = {values['pairs']!r} must be a mapping of labels to labels, or one label.")
+    for figure in values.get("figures", []):
+        if not isinstance(figure, dict) or "x" not in figure or set(figure) - {"x", "metric"}:
+            raise UserError(f"{source}: figure {figure!r} must be of the form {{x: key, metric: hit@10}}.")
+    return Experiment(name=name, **values)
+
+
+_TYPES: dict[str, type] = {
+    "models": dict, "datasets": list, "seeds": list, "title": str, "settings": dict, "dataset_settings": dict,
+    "metrics": list, "test": str, "paper": bool, "figures": list, "pruning": bool,
+}  # fmt: skip
+_KIND = {dict: "a mapping", list: "a list", str: "a text", bool: "True or False"}
+
+
+def _grids(vary: Any, source: str) -> list[dict[str, list[Any]]]:
+    grids = [vary] if isinstance(vary, dict) else vary
+    if not isinstance(grids, list):
+        raise UserError(f"{source}: vary must be a mapping of keys to lists of values, or a list of such mappings.")
+    for grid in grids:
+        if not isinstance(grid, dict) or not grid or any(not isinstance(v, list) or not v for v in grid.values()):
+            raise UserError(f"{source}: in vary, every key needs a list of values, such as beta: [0.1, 0.01].")
+    return grids
+
+
+def plan(experiment: Experiment, result_dir: str | Path, flags: Mapping[str, Any]) -> list[PlannedRun]:
+    """All runs, the first seed of everything first. A wrong setting anywhere is an error before anything runs."""
+    runs = []
+    for seed in experiment.seeds:
+        for dataset in experiment.datasets:
+            for label, entry in experiment.models.items():
+                points = experiment.points() if entry.get("vary", True) else [()]
+                for point in points:
+                    runs.append(_planned(experiment, label, dataset, seed, point, Path(result_dir), flags))
+    return runs
+
+
+def _planned(
+    experiment: Experiment,
+    label: str,
+    dataset: str,
+    seed: int,
+    point: Point,
+    result_dir: Path,
+    flags: Mapping[str, Any],
+) -> PlannedRun:
+    entry = dict(experiment.models[label])
+    model, on_dataset = str(entry.pop("model", label)), entry.pop("datasets", {})
+    entry.pop("vary", None)
+    settings: dict[str, Any] = {}
+    layers: list[Mapping[str, Any]] = [
+        experiment.settings,
+        experiment.dataset_settings.get(dataset, {}),
+        entry,
+        on_dataset.get(dataset, {}),
+        dict(point),
+        {"seed": seed},
+        flags,
+    ]
+    for layer in layers:
+        for key, value in layer.items():
+            set_key(settings, key, copy.deepcopy(value))  # a dotted key changes a mapping that others may share
+    settings = {"num_threads": 1, "show_progress": False, **settings}
+    try:
+        config = Config(model, dataset, config_dict=settings)
+    except UserError as error:
+        raise UserError(f"{experiment.name}, {label} on {dataset}: {error}") from error
+    name = results.run_name(config)
+    folder = result_dir / experiment.name / name
+    settings |= {"label": label, "run_name": name, "result_dir": str(folder.parent), "checkpoint_dir": str(folder)}
+    return PlannedRun(label, model, dataset, seed, point, settings, name, folder)
+
+
+def data_file(run: PlannedRun) -> Path:
+    """The .inter file that a run will read."""
+    config = Config(run.model, run.dataset, config_dict=run.settings)
+    part = f".{config['benchmark_filename'][0]}" if config["benchmark_filename"] else ""
+    return Path(config["data_path"]) / f"{run.dataset}{part}.inter"
+
+
+def without_missing_data(runs: Sequence[PlannedRun]) -> tuple[list[PlannedRun], dict[str, Path]]:
+    """The runs whose data set is there, and for every other data set the file that was looked for."""
+    missing: dict[str, Path] = {}
+    for dataset in dict.fromkeys(run.dataset for run in runs):
+        file = data_file(next(run for run in runs if run.dataset == dataset))
+        if not file.is_file():
+            missing[dataset] = file
+    return [run for run in runs if run.dataset not in missing], missing
+
+
+def shard(runs: Sequence[PlannedRun], text: str) -> list[PlannedRun]:
+    """Part i of k equal parts, from ``i/k`` with i from 1 to k; cells that share a run stay together."""
+    first, _, second = text.partition("/")
+    if not (first.isdigit() and second.isdigit() and 1 <= int(first) <= int(second)):
+        raise UserError(f"--shard {text} must be i/k with i from 1 to k, such as 1/4.")
+    names = list(dict.fromkeys(run.name for run in runs))
+    mine = set(names[int(first) - 1 :: int(second)])
+    return [run for run in runs if run.name in mine]

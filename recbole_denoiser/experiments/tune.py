@@ -1,0 +1,278 @@
+"""``recbole-denoiser tune``: Optuna over a model's search space (section 5.1.4), chosen on validation data only.
+
+The space stands under ``search_space`` in the model's property file, or in a file of the user:
+
+    search_space:
+      hidden_size: [10, 20, 30, 40, 50]                   # one of these
+      learning_rate: {low: 1e-4, high: 1e-2, log: True}   # a range; whole numbers if both ends are
+
+Trials live in Optuna's storage (an SQLite file unless another URL is given), so that a study goes on after an
+interruption and any number of workers, on any machine that reaches the storage, share one study. A trial is a run
+like any other, named by its settings: a trial that was cut short goes on after its last epoch, and settings that come
+up twice are trained once. The test metrics of the runs are never looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recbole_denoiser import results
+from recbole_denoiser.config import Config, read_yaml, set_key
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments import processes
+from recbole_denoiser.experiments.cell import run_or_wait, write_cell
+from recbole_denoiser.experiments.claim import Holder, myself
+from recbole_denoiser.experiments.outputs import write_text
+from recbole_denoiser.experiments.runs import RESULT_FILE
+from recbole_denoiser.paths import property_file
+
+SAMPLERS = ("tpe", "random", "grid")
+PLACES = ("data_path", "show_progress", "num_threads")  # settings that change no number
+SQLITE_WAIT_SECONDS = 100  # for another worker's write
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is tuned, and where the trials are."""
+
+    model: str
+    dataset: str
+    space: dict[str, Any]
+    settings: dict[str, Any]  # the same in every trial
+    folder: Path  # gets the runs and best.yaml
+    storage: str
+    name: str
+    sampler: str = "tpe"
+
+    @property
+    def metric(self) -> str:
+        """What is made as large as possible."""
+        return str(self.config({})["valid_metric"]).lower()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What all trials of a study must have in common."""
+        settings = {key: value for key, value in sorted(self.settings.items()) if key not in PLACES}
+        about = {"model": self.model, "dataset": self.dataset, "search space": self.space, "settings": settings}
+        return json.loads(json.dumps(about))
+
+    def config(self, chosen: Mapping[str, Any]) -> Config:
+        """The configuration of a trial."""
+        return Config(self.model, self.dataset, config_dict=self.merged(chosen))
+
+    def merged(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """Fixed settings and those of a trial."""
+        merged: dict[str, Any] = {"show_progress": False}
+        for values in (self.settings, chosen):
+            for key, value in values.items():
+                set_key(merged, key, value)
+        return merged
+
+
+def fixed_settings(files: list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of every trial: the files', later ones winning, then the flags'."""
+    settings: dict[str, Any] = {}
+    for file in files:
+        settings.update(read_yaml(Path(file)))
+    settings.update(flags)
+    return settings
+
+
+def search_space(model: str, file: str | None = None) -> dict[str, Any]:
+    """The search space of the user's file, or of the model's property file."""
+    found = Path(file) if file is not None else property_file("model", model)
+    space = read_yaml(found).get("search_space") if found is not None else None
+    if not isinstance(space, dict) or not space:
+        raise UserError(
+            f"There is no search space for {model}: {found or 'it has no property file'} needs a mapping "
+            f"'search_space'. Write one and name it with --search_space file.yaml."
+        )
+    for key, values in space.items():
+        is_range = isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log"}
+        is_list = isinstance(values, list) and values and not any(isinstance(value, (list, dict)) for value in values)
+        if not is_range and not is_list:
+            raise UserError(
+                f"search_space.{key} = {values!r} must be a list of numbers or texts, or {{low: a, high: b}}."
+            )
+    return space
+
+
+def check(study: Study) -> None:
+    """Every bound and every choice must be a setting that a run accepts: better an error now than failed trials."""
+    for key, values in study.space.items():
+        for value in values if isinstance(values, list) else (values["low"], values["high"]):
+            study.config({key: value})
+    if study.sampler == "grid" and not all(isinstance(values, list) for values in study.space.values()):
+        raise UserError("--sampler grid needs a list of values for every key of search_space.")
+
+
+def suggest(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
+    """A point of the space, from Optuna's trial."""
+    chosen: dict[str, Any] = {}
+    for key, values in space.items():
+        if isinstance(values, list):
+            chosen[key] = trial.suggest_categorical(key, values)
+        elif isinstance(values["low"], int) and isinstance(values["high"], int):
+            chosen[key] = trial.suggest_int(key, values["low"], values["high"], log=bool(values.get("log")))
+        else:
+            chosen[key] = trial.suggest_float(key, values["low"], values["high"], log=bool(values.get("log")))
+    return chosen
+
+
+def work(study: Study, trials: int) -> None:
+    """Run trials in this process until the study has ``trials`` that ended, by whichever worker."""
+    opened = open_study(study)
+    _take_up_dead_trials(opened)
+
+    def stop(opened: Any, _: Any) -> None:
+        if _ended(opened) >= trials:
+            opened.stop()
+
+    if _ended(opened) < trials:
+        opened.optimize(_objective(study), callbacks=[stop], catch=(UserError, RuntimeError))
+
+
+def _ended(opened: Any) -> int:
+    """Trials that have a value or failed for a reason; not those whose worker died, which are run again."""
+    return sum(trial.state.name == "COMPLETE" or "error" in trial.user_attrs for trial in opened.trials)
+
+
+def _take_up_dead_trials(opened: Any) -> None:
+    """A trial whose worker was killed is closed, and its settings are put first in the queue."""
+    from optuna.trial import TrialState
+
+    for trial in opened.trials:
+        worker = trial.user_attrs.get("worker")
+        if trial.state == TrialState.RUNNING and worker is not None and not Holder(**worker).alive:
+            try:
+                opened.tell(trial.number, state=TrialState.FAIL)
+            except ValueError:  # another worker was faster
+                continue
+            opened.enqueue_trial(trial.params)
+
+
+def _objective(study: Study) -> Callable[[Any], float]:
+    metric = study.metric
+
+    def objective(trial: Any) -> float:
+        trial.set_user_attr("worker", asdict(myself()))
+        chosen = suggest(trial, study.space)
+        name = results.run_name(study.config(chosen))
+        folder = study.folder / name
+        trial.set_user_attr("run", name)
+        places = {"run_name": name, "result_dir": str(study.folder), "checkpoint_dir": str(folder)}
+        write_cell(folder, study.model, study.dataset, study.merged(chosen) | places)
+        try:
+            run_or_wait(folder)
+            return validation_score(folder, metric)
+        except (UserError, RuntimeError) as error:
+            trial.set_user_attr("error", str(error))
+            raise
+
+    return objective
+
+
+def run_workers(study: Study, trials: int, jobs: int) -> None:
+    """``work`` in several processes of this machine, which meet in the storage."""
+    open_study(study)  # makes the storage before the workers race for it
+    specification = study.folder / "study.json"
+    content = {**asdict(study), "folder": str(study.folder), "trials": trials}
+    results.write_json(specification, content)
+    logs = [study.folder / f"worker-{number + 1}.log" for number in range(jobs)]
+    workers = [processes.start("recbole_denoiser.experiments.tune", [str(specification)], log) for log in logs]
+    with processes.termination_is_an_interrupt():
+        try:
+            codes = [worker.wait() for worker in workers]
+        finally:
+            processes.stop(workers)
+    for log, code in zip(logs, codes, strict=True):
+        if code:
+            print(f"A worker failed: {processes.ending(log, code)} (log in {log})", file=sys.stderr)
+
+
+def main(arguments: list[str]) -> int:
+    """A worker: ``python -m recbole_denoiser.experiments.tune <study.json>``."""
+    content = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    trials, folder = content.pop("trials"), Path(content.pop("folder"))
+    try:
+        work(Study(**content, folder=folder), trials)
+    except UserError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def validation_score(folder: Path, metric: str) -> float:
+    """The validation metric of a finished run; nothing else of its result is read."""
+    valid = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["valid"]
+    if not valid:
+        raise UserError("Tuning needs validation data; the split leaves none.")
+    return float(valid[metric])
+
+
+def open_study(study: Study) -> Any:
+    """Optuna's study, made or continued."""
+    try:
+        import optuna
+    except ImportError:
+        raise UserError("Tuning needs Optuna: pip install 'recbole-denoiser[tune]'.") from None
+    import sqlalchemy
+
+    seed = int(study.settings.get("seed", 0))
+    samplers: dict[str, Callable[[], Any]] = {
+        # without a seed of their own, workers that start together would propose the same points
+        "tpe": lambda: optuna.samplers.TPESampler(constant_liar=True),
+        "random": optuna.samplers.RandomSampler,
+        "grid": lambda: optuna.samplers.GridSampler(
+            {key: values for key, values in study.space.items() if isinstance(values, list)}, seed=seed
+        ),
+    }
+    options = {"connect_args": {"timeout": SQLITE_WAIT_SECONDS}} if study.storage.startswith("sqlite") else {}
+    try:
+        opened = optuna.create_study(
+            storage=optuna.storages.RDBStorage(study.storage, engine_kwargs=options),
+            study_name=study.name,
+            sampler=samplers[study.sampler](),
+            direction="maximize",
+            load_if_exists=True,
+        )
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"The storage '{study.storage}' cannot be opened: {reason}") from error
+    known = opened.user_attrs.get("about")
+    if known is not None and known != study.about:
+        changed = ", ".join(key for key, value in study.about.items() if known.get(key) != value)
+        raise UserError(f"Study '{study.name}' was begun with other {changed}; name a new one with --study.")
+    if known is None:
+        opened.set_user_attr("about", study.about)
+    return opened
+
+
+def write_best(study: Study) -> tuple[dict[str, Any], Path]:
+    """The best trial's settings as a YAML file that ``run`` takes as --config_files; gives a summary, too."""
+    import optuna
+
+    opened = open_study(study)
+    complete = opened.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    failed = opened.get_trials(deepcopy=False, states=(optuna.trial.TrialState.FAIL,))
+    if not complete:
+        raise UserError(f"None of the {len(failed)} trials succeeded; see the messages above.")
+    best = opened.best_trial
+    chosen = suggest(optuna.trial.FixedTrial(best.params), study.space)
+    settings = study.merged(chosen)
+    text = f"# {study.model} on {study.dataset}: best of {len(complete)} trials, "
+    text += f"validation {study.metric} {best.value:.4f}\n"
+    text += yaml.safe_dump({key: value for key, value in settings.items() if key not in PLACES}, sort_keys=False)
+    summary = {"trials": len(complete), "failed": len(failed), "value": best.value, "run": best.user_attrs["run"]}
+    return {**summary, "chosen": chosen}, write_text(study.folder / "best.yaml", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
