@@ -106,7 +106,7 @@ def check_finite(rec: Tensor, draws: list[Draw]) -> None:
         return
     sick = next((draw.site.name for draw in draws if not torch.isfinite(draw.A).all()), None)
     where = f"the first attention that is not finite is at site {sick}" if sick else "all attention is finite"
-    raise UserError(f"The loss is {float(rec)}; {where}. Look for NaN or infinite inputs, weights or learning rates.")
+    raise UserError(f"The loss is {rec.item()}; {where}. Look for NaN or infinite inputs, weights or learning rates.")
 
 
 def check_sites_used(sites: list[Site], draws: list[Draw]) -> None:
