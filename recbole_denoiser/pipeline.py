@@ -129,14 +129,15 @@ def count_parameters(model: torch.nn.Module) -> int:
 
 
 def data_statistics(data: Data) -> dict[str, Any]:
-    """Size and fingerprint of the data as trained on."""
+    """Size and fingerprint of the data set, and how many of its training items noise replaced."""
     dataset = data.dataset
-    flat = getattr(dataset, "flat", None)
+    flat, noise = getattr(dataset, "flat", None), getattr(dataset, "noise", None)
     return {
         "users": dataset.user_num - 1,
         "items": dataset.item_num - 1,
         "interactions": len(flat) if flat is not None else len(dataset.inter_feat),
         "train_rows": len(data.train._dataset),
+        "replaced": 0 if noise is None else len(noise.index),
         "sha256": dataset.fingerprint() if hasattr(dataset, "fingerprint") else "",
     }
 

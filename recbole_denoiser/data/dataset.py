@@ -181,14 +181,15 @@ class SequenceDataset(SequentialDataset):
         return super().counter(field)
 
     def fingerprint(self) -> str:
-        """SHA-256 over users, items (as tokens' ids) and exact times in order."""
+        """SHA-256 over users, items (as tokens' ids) and exact times in order, before any ``train_noise``."""
         digest = hashlib.sha256()
         if self.config["benchmark_filename"] is not None:
             for field in (self.uid_field, self.iid_field):
                 digest.update(self.inter_feat[field].numpy().tobytes())
             return digest.hexdigest()
-        for field in (self.uid_field, self.iid_field, self.time_field):
-            digest.update(self.flat.columns[field].numpy().tobytes())
+        for values in (self.flat.columns[self.uid_field].numpy(), self.clean_items(),
+                       self.flat.columns[self.time_field].numpy()):  # fmt: skip
+            digest.update(values.tobytes())
         return digest.hexdigest()
 
 

@@ -145,7 +145,14 @@ def _parts(table: ResultTable) -> list[ResultTable]:
 
 
 def _sections(table: ResultTable) -> str:
-    return "\n".join(f"## {part.datasets[0]}\n\n{to_markdown(part)}" for part in _parts(table))
+    return "\n".join(f"## {part.datasets[0]}\n\n{to_markdown(_unnamed(part))}" for part in _parts(table))
+
+
+def _unnamed(part: ResultTable) -> ResultTable:
+    """A table of one column group without its name, which stands in the heading."""
+    (dataset,) = part.datasets
+    cells = {(label, "", metric): cell for (label, name, metric), cell in part.cells.items() if name == dataset}
+    return replace(part, datasets=[""], cells=cells)
 
 
 def runs_csv(finished: Iterable[Finished], metrics: Sequence[str]) -> str:

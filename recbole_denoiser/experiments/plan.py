@@ -153,25 +153,26 @@ def _grids(vary: Any, source: str) -> list[dict[str, list[Any]]]:
 
 def plan(experiment: Experiment, result_dir: str | Path, flags: Mapping[str, Any]) -> list[PlannedRun]:
     """All runs, the first seed of everything first. A wrong setting anywhere is an error before anything runs."""
+    for key in flags:
+        if any(key in grid for grid in experiment.vary):
+            raise UserError(f"--{key} is what {experiment.name} varies; edit a copy of its file instead.")
     runs = []
-    for seed in experiment.seeds:
-        for dataset in experiment.datasets:
-            for label, entry in experiment.models.items():
-                points = experiment.points() if entry.get("vary", True) else [()]
-                for point in points:
-                    runs.append(_planned(experiment, label, dataset, seed, point, Path(result_dir), flags))
-    return runs
+    for dataset in experiment.datasets:
+        for label, entry in experiment.models.items():
+            for point in experiment.points() if entry.get("vary", True) else [()]:
+                runs += _planned(experiment, label, dataset, point, Path(result_dir), flags)
+    return sorted(runs, key=lambda run: experiment.seeds.index(run.seed))
 
 
 def _planned(
     experiment: Experiment,
     label: str,
     dataset: str,
-    seed: int,
     point: Point,
     result_dir: Path,
     flags: Mapping[str, Any],
-) -> PlannedRun:
+) -> list[PlannedRun]:
+    """A cell with every seed."""
     entry = dict(experiment.models[label])
     model, on_dataset = str(entry.pop("model", label)), entry.pop("datasets", {})
     entry.pop("vary", None)
@@ -182,7 +183,6 @@ def _planned(
         entry,
         on_dataset.get(dataset, {}),
         dict(point),
-        {"seed": seed},
         flags,
     ]
     for layer in layers:
@@ -193,10 +193,15 @@ def _planned(
         config = Config(model, dataset, config_dict=settings)
     except UserError as error:
         raise UserError(f"{experiment.name}, {label} on {dataset}: {error}") from error
-    name = results.run_name(config)
-    folder = result_dir / experiment.name / name
-    settings |= {"label": label, "run_name": name, "result_dir": str(folder.parent), "checkpoint_dir": str(folder)}
-    return PlannedRun(label, model, dataset, seed, point, settings, name, folder)
+    runs = []
+    for seed in experiment.seeds:
+        config["seed"] = seed  # checking the settings once is enough
+        name = results.run_name(config)
+        folder = result_dir / experiment.name / name
+        own = {"seed": seed, "label": label, "run_name": name, "result_dir": str(folder.parent)}
+        own["checkpoint_dir"] = str(folder)
+        runs.append(PlannedRun(label, model, dataset, seed, point, settings | own, name, folder))
+    return runs
 
 
 def data_file(run: PlannedRun) -> Path:

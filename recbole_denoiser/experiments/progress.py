@@ -21,7 +21,7 @@ class Progress:
         self.jobs = jobs
         self.seconds: dict[str, float] = {}  # run name -> how long it took
         self.began: dict[str, float] = {}  # run name -> when it was started
-        self.problems = 0
+        self.failures: set[str] = set()
         for cell in cells:
             if cell.finished:
                 self.seconds[cell.name] = _seconds(cell)
@@ -41,16 +41,17 @@ class Progress:
         self.began.pop(cell.name, None)
         self.seconds[cell.name] = _seconds(cell)
         self.bar.update()
-        self._say(f"[{len(self.seconds)}/{len(self.cells)}] {cell}: {self.seconds[cell.name]:.0f} s")
+        took, left = duration(self.seconds[cell.name]), duration(self.time_left())
+        self._say(f"[{len(self.seconds)}/{len(self.cells)}] {cell}: {took}, {left} left")
 
     def failed(self, cell: PlannedRun, reason: str) -> None:
         self.began.pop(cell.name, None)
-        self.problems += 1
+        self.failures.add(cell.name)
         self._say(f"FAILED {cell}: {reason} (log in {cell.folder})")
 
     def show(self, left: int) -> None:
         """Refresh the bar; ``left`` cells have not been started."""
-        failed = f", {self.problems} failed" if self.problems else ""
+        failed = f", {len(self.failures)} failed" if self.failures else ""
         self.bar.set_postfix_str(f"{duration(self.time_left())} left, {len(self.began)} running{failed}")
 
     def time_left(self) -> float | None:
@@ -60,7 +61,7 @@ class Progress:
         now = time.monotonic()
         rest = 0.0
         for name, cell in self.cells.items():
-            if name not in self.seconds:
+            if name not in self.seconds and name not in self.failures:
                 gone = now - self.began[name] if name in self.began else 0.0
                 rest += max(self._expected(cell) - gone, 0.0)
         return rest / self.jobs
