@@ -133,7 +133,8 @@ class Config(RecBoleConfig):
     def _load_config_files(self, file_list: list[str] | None) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for name in file_list or []:
-            content = read_yaml(Path(name))
+            preset = None if Path(name).is_file() else property_file("experiment", name)
+            content = read_yaml(preset or Path(name))
             self.sources.update(dict.fromkeys(content, f"in {name}"))
             values.update(content)
         return values

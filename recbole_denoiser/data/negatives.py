@@ -16,7 +16,11 @@ class Histories:
 
     def __init__(self, user: np.ndarray, item: np.ndarray, n_items: int) -> None:
         self.n_items = n_items  # ids 1 .. n_items - 1 are items, 0 is padding
-        keys = np.unique(user.astype(np.int64) * n_items + item)
+        keys = user.astype(np.int64)  # in place from here on: there is one key per interaction
+        keys *= n_items
+        keys += item
+        keys.sort()
+        keys = keys[np.diff(keys, prepend=-1) != 0]
         self.keys = torch.from_numpy(keys)
         met = np.bincount(keys // n_items) if len(keys) else np.zeros(1, dtype=np.int64)
         self.met = torch.from_numpy(met)  # [users] how many different items each user has met

@@ -45,7 +45,8 @@ class FlatSequences:
         user = columns[fields.user].numpy()  # [N]
         starts = np.flatnonzero(np.diff(user, prepend=-1))  # first interaction of each user
         counts = np.diff(starts, append=len(user))
-        self.user_start = np.repeat(starts, counts)  # [N] where the user of each interaction begins
+        self.index_type = np.int32 if len(user) < 2**31 else np.int64  # half the memory where it suffices
+        self.user_start = np.repeat(starts.astype(self.index_type), counts)  # [N] where each interaction's user begins
 
     def __len__(self) -> int:
         return len(self.columns[self.fields.user])
@@ -69,8 +70,8 @@ class SequenceRows:
         negatives: Any = None,
     ) -> None:
         self.flat, self.max_length, self.whole, self.negatives = flat, max_length, whole, negatives
-        self.start = torch.from_numpy(np.ascontiguousarray(start, dtype=np.int64))  # [R]
-        self.target = torch.from_numpy(np.ascontiguousarray(target, dtype=np.int64))  # [R]
+        self.start = torch.from_numpy(np.ascontiguousarray(start, dtype=flat.index_type))  # [R]
+        self.target = torch.from_numpy(np.ascontiguousarray(target, dtype=flat.index_type))  # [R]
 
     @classmethod
     def prefixes(cls, flat: FlatSequences, target: np.ndarray, max_length: int) -> SequenceRows:
@@ -94,8 +95,8 @@ class SequenceRows:
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
             if index == self.flat.fields.length:
-                return self.target - self.start
-            return self.flat.columns[index][self.target]
+                return (self.target - self.start).long()
+            return self.flat.columns[index][self.target.long()]
         if isinstance(index, slice):
             return self.cut(torch.arange(len(self))[index])
         index = torch.as_tensor(np.asarray(index))
@@ -123,7 +124,7 @@ class SequenceRows:
     def cut(self, rows: Tensor) -> Interaction:
         """The rows as padded tensors, padding on the right as in RecBole."""
         flat, fields = self.flat, self.flat.fields
-        start, target = self.start[rows], self.target[rows]  # [B]
+        start, target = self.start[rows].long(), self.target[rows].long()  # [B]
         length = target - start
         steps = torch.arange(self.max_length)
         inside = steps < length[:, None]  # [B, n]
@@ -143,7 +144,7 @@ class SequenceRows:
         """Flat indices of all interactions that these rows train on, each as often as it is a target."""
         if not self.whole:
             return self.target.numpy()
-        length = (self.target - self.start).numpy()
+        length = (self.target - self.start).long().numpy()
         offsets = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
         return np.repeat(self.start.numpy() + 1, length) + offsets
 
@@ -166,7 +167,7 @@ def sequence_rows(
     first = flat.user_start[train_target]
     is_last = np.append(first[1:] != first[:-1], True)
     last, first = train_target[is_last], first[is_last]  # [users]
-    count = np.ceil((last - first) / max_length).astype(np.int64) if windows else np.ones_like(last)
+    count = np.ceil((last - first) / max_length).astype(np.int64) if windows else np.ones(len(last), dtype=np.int64)
     nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)  # 0 = newest window of its user
     target = np.repeat(last, count) - nth * max_length
     start = np.maximum(np.repeat(first, count), target - max_length)
