@@ -1,0 +1,49 @@
+"""Finished runs of a small grid, made once: two models, with and without noise, two seeds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from small_grid import SmallGrid
+
+from recbole_denoiser.experiments.cell import run_cell, write_cell
+from recbole_denoiser.experiments.plan import load_experiment, plan
+
+
+@pytest.fixture(scope="session")
+def small_grid(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> SmallGrid:
+    folder = tmp_path_factory.mktemp("grid")
+    content = {
+        "title": "A small grid",
+        "datasets": ["toy"],
+        "seeds": [1, 2],
+        "settings": {
+            "MAX_ITEM_LIST_LENGTH": 10, "epochs": 3, "eval_args": {"mode": "uni10"}, "train_batch_size": 32,
+            "learning_rate": 0.01, "target_denoise": "none", "state": "WARNING",
+        },
+        "models": {
+            "SASRec": {"model": "SASRecDenoiser", "denoise": False},
+            "content": {"model": "SASRecDenoiser", "mask": "content", "beta": 0.5},
+            "GRU4Rec": {"vary": False},
+        },
+        "vary": {"train_noise": [0.0, 0.25]},
+        "pairs": "SASRec",
+        "figures": [{"x": "train_noise", "metric": "ndcg@10"}, {"x": "epoch"}],
+        "pruning": True,
+    }  # fmt: skip
+    file = folder / "small.yaml"
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    experiment = load_experiment(str(file))
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        planned = plan(experiment, folder / "results", {"data_path": str(toy)})
+        for cell in planned:
+            write_cell(cell.folder, cell.model, cell.dataset, cell.settings)
+            assert run_cell(cell.folder)
+    finally:
+        os.chdir(before)
+    return SmallGrid(folder, toy, experiment, planned)
