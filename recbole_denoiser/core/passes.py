@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from recbole_denoiser.core.attention import Site
 from recbole_denoiser.core.config import PATHWISE, DenoiserConfig
+from recbole_denoiser.core.dropout import uniform
 from recbole_denoiser.core.estimators import pathwise_mask, sample, sample_antithetic
 from recbole_denoiser.core.rng import Mark, RandomTape
 
@@ -50,7 +51,7 @@ class FirstPass:
         m = A.shape[-1]
         Phi = mask.logits(m, site.states)
         B = A.shape[0] if self.config.mask_sampling == "sequence" else 1
-        U = torch.rand(B, mask.heads, m, m, dtype=Phi.dtype, device=A.device)
+        U = uniform((B, mask.heads, m, m), Phi.dtype, A.device)
         name = self.config.estimator
         Z = pathwise_mask(name, Phi, U) if name in PATHWISE else sample(Phi.detach(), U)
         if self.tape is not None:

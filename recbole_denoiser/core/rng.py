@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from recbole_denoiser.core.dropout import dropout_noise, fast_dropout
+
 
 @dataclass
 class RngState:
@@ -90,7 +92,9 @@ class RandomTape(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is F.dropout:
-            return self._dropout(*args, **kwargs)
+            return self._torch_dropout(*args, **kwargs)
+        if func is fast_dropout:
+            return self._dropout(dropout_noise, *args)
         if self.in_prefix and func in _PURE:
             return self._shared(func, args, kwargs)
         return func(*args, **kwargs)
@@ -104,13 +108,20 @@ class RandomTape(TorchFunctionMode):
         self.prefix_position += 1
         return result if result._version == version else func(*args, **kwargs)
 
-    def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    def _torch_dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or inplace or not 0.0 < p < 1.0 or input.device.type != "cpu":
             return F.dropout(input, p, training, inplace)
-        if self.position == len(self.noise):  # first pass: draw as torch does, to the bit
-            noise = torch.empty_like(input).bernoulli_(1.0 - p).div_(1.0 - p)
-            self.noise.append((noise, save_rng(self.device)))
+        return self._dropout(_torch_noise, input, p)
+
+    def _dropout(self, draw: Callable[[Tensor, float], Tensor], input: Tensor, p: float) -> Tensor:
+        if self.position == len(self.noise):  # first pass
+            self.noise.append((draw(input, p), save_rng(self.device)))
         noise, after = self.noise[self.position]
         restore_rng(after)
         self.position += 1
         return input * noise
+
+
+def _torch_noise(input: Tensor, p: float) -> Tensor:
+    """As torch's dropout draws it on a CPU, to the bit."""
+    return torch.empty_like(input).bernoulli_(1.0 - p).div_(1.0 - p)

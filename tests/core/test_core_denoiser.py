@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from toy_models import dropout_encoder, items_and_targets, softmax_encoder
 
-from recbole_denoiser.core import DenoiserConfig, denoise, gate
+from recbole_denoiser.core import DenoiserConfig, denoise, gate, passes
 from recbole_denoiser.errors import UserError
 
 ITEMS, TARGETS = items_and_targets()
@@ -112,20 +112,16 @@ def test_off_is_the_plain_model_to_the_bit(p: float) -> None:
         assert torch.equal(ours.grad, theirs.grad)
 
 
-def test_dropout_of_the_first_pass_is_torch_s_own() -> None:
+def test_dropout_of_the_first_pass_is_torch_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """With open masks the sampled loss is the plain loss under the same dropout."""
     model, denoiser = setup(0.5, estimator="disarm", mask_init=60.0)
-    sampled: list[Tensor] = []
-    real_rand = torch.rand
-    torch.rand = lambda *shape, **kwargs: torch.full(shape, 0.5)  # draws nothing, so dropout is at the same place
-    try:
+    with monkeypatch.context() as patch:  # draws nothing, so dropout is at the same place
+        patch.setattr(passes, "uniform", lambda shape, dtype, device: torch.full(shape, 0.5))
         torch.manual_seed(2)
-        sampled.append(denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID).rec)
-    finally:
-        torch.rand = real_rand
+        sampled = denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID).rec
     denoiser.off()
     torch.manual_seed(2)
-    assert torch.equal(sampled[0], denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID).rec)
+    assert torch.equal(sampled, denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID).rec)
 
 
 def test_r_m_is_the_live_mean() -> None:

@@ -15,7 +15,7 @@ from enumeration import all_bits, bits_probability, pieces, product
 from torch import Tensor
 from toy_models import Encoder, softmax_encoder
 
-from recbole_denoiser.core import DenoiserConfig, denoise
+from recbole_denoiser.core import DenoiserConfig, denoise, passes
 from recbole_denoiser.core.passes import FixedMask, ruled
 
 M, L = 2, 2
@@ -43,9 +43,9 @@ def spread(values: Tensor, places: list[tuple[int, int]], fill: float) -> Tensor
 
 
 def feed_uniforms(monkeypatch: pytest.MonkeyPatch, draws: list[Tensor]) -> None:
-    """torch.rand answers with the given tensors, one per attention site."""
+    """The first pass gets the given U, one per attention site."""
     queue = iter(draws)
-    monkeypatch.setattr(torch, "rand", lambda *shape, **kwargs: next(queue))
+    monkeypatch.setattr(passes, "uniform", lambda shape, dtype, device: next(queue))
 
 
 def losses_at(model: Encoder, denoiser: Any, Z: list[Tensor]) -> Tensor:

@@ -18,6 +18,7 @@ from recbole_denoiser.core import (
     exact_jacobian_norm,
     jacobian,
     jacobian_penalty,
+    passes,
 )
 from recbole_denoiser.core.jacobian import projected_norm, real_outputs
 from recbole_denoiser.core.passes import FixedMask, ruled
@@ -117,7 +118,7 @@ def test_sub_batch_of_the_denoiser_is_unbiased(monkeypatch: pytest.MonkeyPatch) 
     config = DenoiserConfig(max_length=2, estimator="ar", gamma=1.0, jacobian_batch=1, mask_init=0.5)
     denoiser: Any = denoise(model, config)
     U = torch.rand(3, 1, 2, 2, dtype=torch.float64)
-    monkeypatch.setattr(torch, "rand", lambda *shape, **kwargs: U)
+    monkeypatch.setattr(passes, "uniform", lambda shape, dtype, device: U)
     values = []
     for b in range(3):
         monkeypatch.setattr(block_penalty.torch, "randperm", lambda n, device, b=b: torch.tensor([b]))
