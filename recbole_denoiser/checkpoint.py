@@ -75,7 +75,7 @@ def load(file: str | Path, device: Any = "cpu", trust: bool = False) -> dict[str
     return state
 
 
-def load_weights(model: torch.nn.Module, state: dict[str, Any], file: str | Path) -> None:
+def load_weights(model: Any, state: dict[str, Any], file: str | Path) -> None:
     """Put the checkpoint's weights into ``model``; a model of another shape is the user's mistake."""
     try:
         model.load_state_dict(state["state_dict"])

@@ -54,7 +54,7 @@ def write_json(file: Path, content: Any) -> None:
 
 def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """Compressed NumPy arrays, written atomically."""
-    write_atomically(file, lambda stream: np.savez_compressed(stream, **arrays))
+    write_atomically(file, lambda stream: np.savez_compressed(stream, **arrays))  # type: ignore[arg-type]
 
 
 def write_negatives(folder: Path, loaders: dict[str, Any]) -> None:

@@ -52,14 +52,15 @@ class Key:
             value = float(value)
         if not isinstance(value, self.type) or (self.type is not bool and isinstance(value, bool)):
             return True
-        if self.type in (int, float):
-            return not (
-                (self.at_least is None or value >= self.at_least)
-                and (self.above is None or value > self.above)
-                and (self.at_most is None or value <= self.at_most)
-                and (self.below is None or value < self.below)
-            )
-        return False
+        return isinstance(value, (int, float)) and not self._in_range(value)
+
+    def _in_range(self, value: float) -> bool:
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
 
 
 RUN_KEYS = [

@@ -7,7 +7,7 @@ from typing import Any
 
 def run_table(result: dict[str, Any]) -> str:
     """Metrics of validation and test side by side, then the masks and where everything is."""
-    rows = [("", "valid", "test")]
+    rows: list[tuple[str, ...]] = [("", "valid", "test")]
     names = list(result["valid"] or result["test"] or {})
     for name in names:
         rows.append((name, *(_number((result[part] or {}).get(name)) for part in ("valid", "test"))))

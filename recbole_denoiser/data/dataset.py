@@ -32,6 +32,7 @@ class SequenceDataset(SequentialDataset):
     """Atomic files -> rows. ``build()`` gives the training, validation and test parts."""
 
     flat: FlatSequences
+    inter_feat: Any  # RecBole's DataFrame while reading, then SequenceRows
     noise: Noise | None = None  # what train_noise replaced
 
     # ---- reading ----

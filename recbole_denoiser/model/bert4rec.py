@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from recbole.model.sequential_recommender.bert4rec import BERT4Rec
-from torch import Tensor
+from torch import Tensor, nn
 
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align, use_fast_kernels
 
@@ -20,6 +20,17 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
     """Bidirectional self-attention with trainable binary masks."""
 
     causal = False
+
+    position_embedding: nn.Embedding
+    trm_encoder: Any
+    LayerNorm: nn.LayerNorm
+    dropout: nn.Dropout
+    output_ffn: nn.Linear
+    output_gelu: nn.GELU
+    output_ln: nn.LayerNorm
+    output_bias: nn.Parameter
+    mask_token: int
+    mask_ratio: float
 
     def __init__(self, config: Any, dataset: Any) -> None:
         BERT4Rec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)

@@ -8,13 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from recbole.model.sequential_recommender.sasrec import SASRec
-from torch import Tensor
+from torch import Tensor, nn
 
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, use_fast_kernels
 
 
 class SASRecDenoiser(SequenceModel, SASRec):
     """Left-to-right self-attention (section 3.2) with trainable binary masks (section 4)."""
+
+    position_embedding: nn.Embedding
+    trm_encoder: Any
+    LayerNorm: nn.LayerNorm
+    dropout: nn.Dropout
 
     def __init__(self, config: Any, dataset: Any) -> None:
         SASRec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)
