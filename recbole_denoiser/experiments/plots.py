@@ -62,7 +62,8 @@ def metric_figure(panels: Mapping[str, Mapping[str, Line]], x: str, metric: str,
         else:
             ticks = sorted({value for line in lines.values() for value in line.x or []})
             axis.set_xticks([tick * (100 if x in PERCENT else 1) for tick in ticks])
-    axes[0].set_ylabel(metric_name(metric))
+    for axis in axes[::MOST_COLUMNS]:
+        axis.set_ylabel(metric_name(metric))
     _legend(figure, axes)
     return _save(figure, stem)
 
@@ -101,7 +102,8 @@ def kept_figure(panels: Mapping[str, Mapping[str, Sequence[Sequence[dict[str, An
         axis.set_xlabel("Epoch")
         axis.set_ylim(-2, 102)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    axes[0].set_ylabel("Kept attention (%)")
+    for axis in axes[::MOST_COLUMNS]:
+        axis.set_ylabel("Kept attention (%)")
     _legend(figure, axes)
     return _save(figure, stem)
 
