@@ -49,7 +49,7 @@ def recorded(sites: list[Site], masks_on: bool = True, unread: Tensor | None = N
     """The attention of the forward pass inside the context, one entry per layer.
 
     ``masks_on=False`` lets the attention pass untouched. ``unread`` [B] names one position of each sequence that no
-    other position can read, in any layer.
+    other position can read, in any layer, as if a mask cut it: the rest of the row is not renormalised (eq. 8).
     """
     seen: list[Attention] = []
     rules = {site.index: site.rule for site in sites}

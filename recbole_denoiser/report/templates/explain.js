@@ -45,7 +45,12 @@ function choices(id, options, current, choose) {
   field.replaceChildren(legend, ...options.map(([value, text]) =>
     element("label", { class: "choice" },
       element("input", {
-        type: "radio", name: id, value, checked: value === current, onchange: () => { choose(value); render(); },
+        type: "radio", name: id, value, checked: value === current,
+        onchange: () => {
+          choose(value);
+          render();
+          field.querySelector("input:checked").focus(); // render made new buttons
+        },
       }),
       element("span", {}, text))));
 }

@@ -1,7 +1,10 @@
 // Square heat maps on a canvas: row = the position that reads, column = the position that is read, oldest first.
 
-function fit(canvas) {
-  const size = Math.max(120, canvas.clientWidth), scale = window.devicePixelRatio || 1;
+const LARGEST_CELL = 44;
+
+function fit(canvas, count) {
+  canvas.style.maxWidth = `${Math.min(420, count * LARGEST_CELL)}px`;
+  const size = Math.max(40, canvas.clientWidth), scale = window.devicePixelRatio || 1;
   canvas.width = canvas.height = Math.round(size * scale);
   const pen = canvas.getContext("2d");
   pen.setTransform(scale, 0, 0, scale, 0, 0);
@@ -11,7 +14,7 @@ function fit(canvas) {
 
 // value(query, key) gives {level: 0..1, cut} or null where there is no link; marked is the row to frame
 function drawMatrix(canvas, count, value, marked) {
-  const [pen, size] = fit(canvas);
+  const [pen, size] = fit(canvas, count);
   const cell = size / count;
   const kept = color("kept"), cut = color("cut");
   pen.fillStyle = color("soft");

@@ -1,0 +1,210 @@
+"""The pages in a real browser: they work, ask the network for nothing and cannot be broken by what titles say.
+
+Outside CI these tests are skipped where no browser is found; tests/install_browser.sh installs one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from browser import find_browser, open_browser, open_page, problems, show_as
+from selenium.webdriver.chrome.webdriver import WebDriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+
+from recbole_denoiser.explain import Explanation, explain
+from recbole_denoiser.recommend import Recommender
+from recbole_denoiser.report.explain_page import explain_html, write_explain_page
+from recbole_denoiser.report.histories import user_history
+
+NASTY = [
+    "\"quoted\" 'and' `ticked`",
+    "</script><script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=1>",
+    "<!-- <script> & &amp; &lt;",
+    "{{style}} ${window.hacked=1} $1 \\u003c",
+    "emoji \U0001f3ac\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001d4b3, line\u2028and\u2029paragraph",
+    "\u202eright-to-left",
+    "https://example.invalid/picture.png",
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[WebDriver]:
+    if find_browser() is None and os.environ.get("CI") != "true":
+        pytest.skip("no chromium and chromedriver: run tests/install_browser.sh to test the pages")
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shop_page(shop_run: Path, figure1: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "explain.html"
+    write_explain_page(figure1.explanation(shop_run), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def nasty(noisy: Recommender) -> Explanation:
+    """Titles, users and noise that try to break out."""
+    explanation = explain(noisy, [user_history(noisy, user) for user in ("u1", "u2")], k=8)
+    names = iter(NASTY * 100)
+    data = explanation.data
+    data["label"], data["run"] = NASTY[1], NASTY[2]
+    for user in data["users"]:
+        user["user"] = next(names)
+        named = [*user["items"], *user["on"], *user["off"], user["next"]]
+        named += [entry["noise"] for entry in user["items"] if entry["noise"]]
+        named += [entry["first"] for entry in user["without"]]
+        for entry in named:
+            entry["title"] = next(names)
+    return explanation
+
+
+def text(browser: WebDriver, selector: str) -> str:
+    return str(browser.find_element(By.CSS_SELECTOR, selector).get_attribute("textContent"))
+
+
+def count(browser: WebDriver, selector: str) -> int:
+    return len(browser.find_elements(By.CSS_SELECTOR, selector))
+
+
+def pixels(browser: WebDriver, canvas: str) -> str:
+    return str(browser.execute_script("return document.querySelector(arguments[0]).toDataURL()", canvas))
+
+
+def click_row(browser: WebDriver, title: str) -> None:
+    rows = browser.find_elements(By.CSS_SELECTOR, "#items .row")
+    next(row for row in rows if row.find_element(By.CSS_SELECTOR, ".title").text == title).click()
+
+
+def test_a_click_shows_what_a_position_reads(browser: WebDriver, shop_page: Path) -> None:
+    open_page(browser, shop_page)
+    assert text(browser, "#detail strong") == "5. Laptop"
+    assert count(browser, "#items .row") == 5
+    cut = [row.text.split("\n")[1] for row in browser.find_elements(By.CSS_SELECTOR, "#items .row.cut")]
+    assert cut == ["Pant", "Bag"]
+    assert count(browser, ".link-cut") == 2
+    assert count(browser, ".link-kept") == 2
+    before = pixels(browser, "#matrix")
+    click_row(browser, "Pant")
+    assert text(browser, "#detail strong") == "4. Pant"
+    assert pixels(browser, "#matrix") != before
+    cut = [row.text.split("\n")[1] for row in browser.find_elements(By.CSS_SELECTOR, "#items .row.cut")]
+    assert cut == ["Headphone", "Phone"]
+    assert count(browser, "#items .row.later") == 1
+    browser.find_element(By.CSS_SELECTOR, '#scope input[value="all"]').click()
+    assert count(browser, ".link-cut") == 6
+    assert count(browser, ".link-kept") == 4
+    browser.find_element(By.CSS_SELECTOR, '#heads input[value="1"]').click()
+    assert problems(browser, shop_page) == []
+
+
+def test_keyboard_alone(browser: WebDriver, shop_page: Path) -> None:
+    open_page(browser, shop_page)
+    row = browser.find_element(By.CSS_SELECTOR, "#items [aria-selected=true]")
+    assert row.get_attribute("tabindex") == "0"
+    row.send_keys(Keys.ARROW_DOWN)
+    assert text(browser, "#detail strong") == "4. Pant"
+    browser.switch_to.active_element.send_keys(Keys.END)
+    assert text(browser, "#detail strong") == "1. Phone"
+    browser.switch_to.active_element.send_keys(Keys.HOME)
+    assert text(browser, "#detail strong") == "5. Laptop"
+    browser.find_element(By.CSS_SELECTOR, "#heads input:checked").send_keys(Keys.ARROW_RIGHT)
+    assert browser.find_element(By.CSS_SELECTOR, "#heads input:checked").get_attribute("value") == "0"
+    browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)  # the focus has stayed there
+    assert browser.find_element(By.CSS_SELECTOR, "#heads input:checked").get_attribute("value") == "1"
+    canvas = browser.find_element(By.ID, "matrix")
+    canvas.send_keys(Keys.ARROW_UP)
+    assert text(browser, "#detail strong") == "4. Pant"
+    focusable = browser.execute_script(
+        "return [...document.querySelectorAll('button, select, input, [tabindex=\"0\"]')].every(n => n.tabIndex >= 0)"
+    )
+    assert focusable
+    assert problems(browser, shop_page) == []
+
+
+def test_users_can_be_switched(browser: WebDriver, shop_page: Path) -> None:
+    open_page(browser, shop_page)
+    picker = Select(browser.find_element(By.ID, "user"))
+    assert [option.text for option in picker.options] == ["Figure 1", "customer-7"]
+    picker.select_by_visible_text("customer-7")
+    assert "User customer-7" in text(browser, "#story")
+    assert "What came next" in text(browser, "#next")
+    browser.find_element(By.ID, "following").click()
+    assert "User Figure 1" in text(browser, "#story")
+    browser.find_element(By.ID, "previous").click()
+    assert "User customer-7" in text(browser, "#story")
+    assert problems(browser, shop_page) == []
+
+
+def test_theme_follows_the_system_and_the_button(browser: WebDriver, shop_page: Path) -> None:
+    background = "return getComputedStyle(document.body).backgroundColor"
+    seen = {}
+    for dark in (False, True):
+        show_as(browser, 1280, 900, dark=dark)
+        open_page(browser, shop_page)
+        seen[dark] = (browser.execute_script(background), pixels(browser, "#matrix"))
+        browser.find_element(By.ID, "theme").click()
+        assert (browser.execute_script(background), pixels(browser, "#matrix")) != seen[dark]
+    show_as(browser, 1280, 900)
+    assert seen[False] != seen[True]
+    assert problems(browser, shop_page) == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_no_width_needs_sideways_scrolling(browser: WebDriver, shop_page: Path, width: int) -> None:
+    show_as(browser, width, 800, phone=width < 700)
+    try:
+        open_page(browser, shop_page)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        small = browser.execute_script(
+            "return [...document.querySelectorAll('button, select')].filter(n => n.offsetHeight < 36).length"
+        )
+        assert small == 0  # fingers
+    finally:
+        show_as(browser, 1280, 900)
+
+
+def test_titles_cannot_break_or_inject(browser: WebDriver, nasty: Explanation, tmp_path: Path) -> None:
+    file = tmp_path / "nasty.html"
+    write_explain_page(nasty, file)
+    open_page(browser, file)
+    data: dict[str, Any] = browser.execute_script("return JSON.parse(document.getElementById('data').textContent)")
+    assert data == nasty.data
+    shown = [row.get_attribute("textContent") for row in browser.find_elements(By.CSS_SELECTOR, "#items .title")]
+    assert shown == [entry["title"] for entry in reversed(nasty.data["users"][0]["items"])]
+    for position in range(len(shown)):
+        browser.execute_script(f"document.getElementById('item-{position}').click()")
+    browser.find_element(By.ID, "following").click()
+    assert browser.execute_script("return window.hacked") is None
+    assert count(browser, "img") == 0
+    assert count(browser, "script") == 2
+    assert problems(browser, file) == []
+
+
+def test_an_injected_script_would_not_run(browser: WebDriver, nasty: Explanation, tmp_path: Path) -> None:
+    """The second wall: even markup that got in could neither run nor load anything."""
+    file = tmp_path / "walled.html"
+    inside = (
+        "<script>window.hacked=1</script><img src='https://example.invalid/x.png' onerror='window.hacked=2'></body>"
+    )
+    file.write_text(explain_html(nasty).replace("</body>", inside), encoding="utf-8")
+    open_page(browser, file)
+    assert browser.execute_script("return window.hacked") is None
+    assert all("Content Security Policy" in entry["message"] for entry in browser.get_log("browser"))
+
+
+def test_the_page_is_one_file(nasty: Explanation) -> None:
+    page = explain_html(nasty)
+    assert page.count("<script") == page.count("</script") == 2
+    markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.findall(r"""(?:src|href)\s*=|url\(|@import""", markup)
+    assert "default-src 'none'" in page
