@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--config_files", nargs="*", default=[], help="YAML files, later ones win")
     run.add_argument("--nproc", type=int, default=1, help="processes on this machine")
     run.add_argument("--ip", default="localhost", help="address of the first machine")
-    run.add_argument("--port", default="5678", help="port of the first machine")
+    run.add_argument("--port", type=int, help="port of the first machine (5678; on one machine any free one)")
     run.add_argument("--world_size", type=int, default=-1, help="processes on all machines")
     run.add_argument("--group_offset", type=int, default=0, help="number of this machine's first process")
 
@@ -85,14 +85,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: Any) -> None:
-    from recbole_denoiser import pipeline
+    from recbole_denoiser import distributed, launch, pipeline
     from recbole_denoiser.summary import run_table
 
     files = [file for text in options.config_files for file in text.split()]
-    if options.nproc > 1 or options.world_size > 1:
-        raise UserError("Several processes are not supported yet; use nproc = 1.")
-    result = pipeline.run(options.model, options.dataset, files, flags=options.settings)
-    print(run_table(result))
+    arguments = {
+        "model": options.model, "dataset": options.dataset, "config_files": files, "flags": options.settings
+    }  # fmt: skip
+    processes = launch.Processes(options.nproc, options.world_size, options.ip, options.port, options.group_offset)
+    result = launch.run(arguments, processes) if processes.total > 1 else pipeline.run(**arguments)
+    if result is not None and distributed.rank() == 0:
+        print(run_table(result))
+    distributed.stop()  # if torchrun started us
 
 
 def _demo(options: Any) -> None:

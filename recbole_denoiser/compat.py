@@ -32,6 +32,7 @@ def apply() -> None:
     _write_plain_checkpoints()
     _switch_off_anomaly_detection()
     _collect_plain_numbers()
+    _allow_processes_on_cpu()
     _after_import("recbole.quick_start.quick_start", _load_plain_checkpoints)
 
 
@@ -66,6 +67,28 @@ def _switch_off_anomaly_detection() -> None:
     before = torch.is_anomaly_enabled()
     importlib.import_module("recbole.model.sequential_recommender")
     torch.autograd.set_detect_anomaly(before)
+
+
+def _allow_processes_on_cpu() -> None:
+    """RecBole's configuration starts several processes on GPUs only, and each of them writes TensorBoard files."""
+    from recbole.config import Config
+    from recbole.trainer import trainer
+
+    from recbole_denoiser import distributed
+
+    single_process, get_tensorboard = Config._init_device, trainer.get_tensorboard
+    Config._init_device = lambda self: distributed.init_device(self, single_process)
+    trainer.get_tensorboard = lambda logger: get_tensorboard(logger) if distributed.rank() == 0 else _NoTensorBoard()
+
+
+class _NoTensorBoard:
+    """Takes what a SummaryWriter takes and writes nothing."""
+
+    def add_scalar(self, *args: Any, **kwargs: Any) -> None:
+        """No figure is written."""
+
+    def add_hparams(self, *args: Any, **kwargs: Any) -> None:
+        """No settings are written."""
 
 
 def _collect_plain_numbers() -> None:

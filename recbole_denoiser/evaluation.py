@@ -16,8 +16,11 @@ from recbole.data.dataloader import FullSortEvalDataLoader
 from recbole.data.interaction import Interaction
 from torch import Tensor
 
+from recbole_denoiser import distributed
 from recbole_denoiser.data.negatives import frozen_negatives
 from recbole_denoiser.errors import UserError
+
+SCORES_AT_ONCE = 2**26  # users x items of one batch of a full ranking: 256 MB of scores, four times that at work
 
 
 class CandidateLoader:
@@ -72,9 +75,28 @@ class CandidateLoader:
 
     def __iter__(self) -> Iterator[tuple[Interaction, Tensor]]:
         negatives = self.negatives()
-        for rows in self.batches:
+        for rows in self.batches[distributed.own_part(len(self.batches))]:
             candidates = torch.cat([self.positive[rows, None], negatives[rows]], dim=1)  # [B, 1 + count]
             yield self._dataset[rows], candidates
+
+
+class FullRankingLoader(FullSortEvalDataLoader):
+    """Rows for the ranking of all items, as many at once as scores fit into memory.
+
+    RecBole scores ``eval_batch_size`` users at once whatever the number of items: 16 GB for a million of them.
+    """
+
+    def _init_batch_size_and_step(self) -> None:
+        self.step = min(self.config["eval_batch_size"], max(1, SCORES_AT_ONCE // self._dataset.item_num))
+        self.set_batch_size(self.step)
+
+    def __len__(self) -> int:
+        return -(-self.sample_size // self.step)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = range(0, self.sample_size, self.step)
+        for start in batches[distributed.own_part(len(batches))]:
+            yield self.collate_fn(range(start, min(start + self.step, self.sample_size)))
 
 
 def score_candidates(model: Any, interaction: Interaction, candidates: Tensor) -> Tensor:
@@ -123,6 +145,36 @@ class Ranks:
         tokens = dataset.field2id_token[dataset.uid_field][torch.cat(self.user).numpy()]
         return {"user": np.asarray(tokens, dtype=str), "rank": torch.cat(self.rank).numpy()}
 
+    def gather(self) -> None:
+        """With several processes, process 0 gets the ranks of all in order."""
+        if distributed.is_parallel():
+            own = {"user": torch.cat(self.user), "rank": torch.cat(self.rank)} if self.user else {}
+            rows = distributed.gather_rows(own)
+            self.user, self.rank = [rows["user"]] if rows else [], [rows["rank"]] if rows else []
+
+
+class CollectedRows:
+    """What RecBole's collector gathers per row, taken out batch by batch: it would copy all earlier rows each time."""
+
+    NAMES = ("rec.topk", "rec.meanrank", "rec.score", "rec.items", "data.label")
+
+    def __init__(self, collector: Any) -> None:
+        self.struct = collector.data_struct
+        self.parts: dict[str, list[Tensor]] = {}
+
+    def take(self) -> None:
+        """Take the rows of the batch that was just collected."""
+        for name in self.NAMES:
+            if name in self.struct:
+                self.parts.setdefault(name, []).append(self.struct[name].cpu())
+                del self.struct[name]
+
+    def gather(self) -> None:
+        """Put all rows, of all processes, back: metrics are averaged over rows, not over batches or processes."""
+        rows = distributed.gather_rows({name: torch.cat(parts) for name, parts in self.parts.items()})
+        for name, values in rows.items():
+            self.struct.set(name, values)
+
 
 def check_finite(scores: Tensor) -> None:
     """A NaN score would silently become a metric."""
@@ -160,12 +212,14 @@ def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any) -> An
     from recbole.data.dataloader import NegSampleEvalDataLoader
 
     if config["eval_args"]["mode"][phase] == "full":
-        return FullSortEvalDataLoader(config, dataset, sampler, shuffle=False)
+        with distributed.as_single_process(config):
+            return FullRankingLoader(config, dataset, sampler, shuffle=False)
     if len(dataset) == 0:
         return []
     benchmark = config["benchmark_filename"] is not None
     if not config["fast_eval"] or (benchmark and config["eval_negatives"] == "recbole"):
-        return NegSampleEvalDataLoader(config, dataset, sampler, shuffle=False)
+        with distributed.as_single_process(config):  # every process evaluates every row
+            return NegSampleEvalDataLoader(config, dataset, sampler, shuffle=False)
     if benchmark:
         raise UserError(
             "Benchmark files hold no complete histories, so eval_negatives: frozen cannot avoid them; "

@@ -13,7 +13,7 @@ from recbole.data.dataloader import TrainDataLoader
 from recbole.data.utils import create_samplers
 from recbole.utils import init_logger, init_seed
 
-from recbole_denoiser import results
+from recbole_denoiser import distributed, results
 from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.evaluation import Ranks, evaluation_loader
@@ -38,9 +38,12 @@ def load_data(config: Config) -> Data:
         raise UserError(f"train_noise: {config['model']} reads its data in a way of its own, which noise cannot reach.")
     train, valid, test = dataset.build()
     train_sampler, valid_sampler, test_sampler = create_samplers(config, dataset, [train, valid, test])
+    train_loader = TrainDataLoader(config, train, train_sampler, shuffle=config["shuffle"])
+    if distributed.is_parallel():
+        train_loader.sampler.seed = config["seed"]  # RecBole's order of rows would be the same for every seed
     return Data(
         dataset,
-        TrainDataLoader(config, train, train_sampler, shuffle=config["shuffle"]),
+        train_loader,
         evaluation_loader(config, valid, "valid", valid_sampler),
         evaluation_loader(config, test, "test", test_sampler),
     )
@@ -48,7 +51,7 @@ def load_data(config: Config) -> Data:
 
 def build_model(config: Config, train_dataset: Any) -> Any:
     """The model of the configuration, freshly initialised from the seed."""
-    init_seed(config["seed"] + config["local_rank"], config["reproducibility"])
+    init_seed(config["seed"] + distributed.rank(), config["reproducibility"])  # each process draws its own masks
     return model_class(config["model"])(config, train_dataset).to(config["device"])
 
 
@@ -69,18 +72,21 @@ def run_config(config: Config) -> dict[str, Any]:
     begin = perf_counter()
     if config["num_threads"]:
         torch.set_num_threads(config["num_threads"])
-    name = results.run_name(config)
+    name = distributed.from_first(lambda: results.run_name(config))
     config["run_name"] = name
     folder = Path(config["result_dir"]) / name
-    init_logger(config)
     logger = getLogger()
+    if distributed.rank() == 0:
+        init_logger(config)
+    else:
+        logger.setLevel("ERROR")
     logger.info("Run %s", name)
     data = load_data(config)
     _log_data(data, config)
     model = build_model(config, data.train._dataset)
     logger.info("%s: %s trainable parameters", config["model"], f"{count_parameters(model):,}")
     trainer = trainer_class(config["model"])(config, model)
-    if config["resume"] and trainer.resume_file.is_file():
+    if config["resume"] and distributed.from_first(trainer.resume_file.is_file):
         trainer.resume_checkpoint(trainer.resume_file)
     trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
     valid, valid_ranks = _evaluate(trainer, data.valid, config)
@@ -105,6 +111,8 @@ def run_config(config: Config) -> dict[str, Any]:
         "checkpoint": trainer.saved_model_file,
         "seconds": perf_counter() - begin,
     }
+    if distributed.rank() != 0:
+        return content
     ranks = {
         f"{phase}_{name}": values
         for phase, part in (("valid", valid_ranks), ("test", test_ranks))

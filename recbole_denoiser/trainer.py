@@ -19,11 +19,12 @@ from recbole.utils import calculate_valid_score, dict2str, early_stopping
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
-from recbole_denoiser import checkpoint
+from recbole_denoiser import checkpoint, distributed
 from recbole_denoiser.config import plain_value
-from recbole_denoiser.errors import UserError
+from recbole_denoiser.errors import NonFiniteLossError, UserError
 from recbole_denoiser.evaluation import (
     CandidateLoader,
+    CollectedRows,
     Ranks,
     average_rank,
     check_finite,
@@ -35,8 +36,18 @@ from recbole_denoiser.evaluation import (
 class SequenceTrainer(Trainer):
     """Trainer of every model that this package runs."""
 
+    # what RecBole's constructor sets
+    model: Any
+    start_epoch: int
+    cur_step: int
+    best_valid_score: float
+    best_valid_result: dict[str, float] | None
+    item_tensor: Any
+
     def __init__(self, config: Any, model: Any) -> None:
-        super().__init__(config, model)
+        with distributed.as_single_process(config):  # RecBole would wrap the model's forward, not its loss
+            super().__init__(config, model)
+        self.parallel_loss = None if config["single_spec"] else self._wrap()
         if config["run_name"]:
             self.saved_model_file = str(Path(self.checkpoint_dir) / f"{config['run_name']}.pth")
         self.history: list[dict[str, Any]] = []  # one record per finished epoch
@@ -45,6 +56,11 @@ class SequenceTrainer(Trainer):
         self.ranks = Ranks()
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=bool(self.enable_scaler))
 
+    def _wrap(self) -> torch.nn.Module:
+        if self.device.type == "cuda":
+            self.model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        return distributed.wrap(self.model)
+
     @property
     def resume_file(self) -> Path:
         """The newest epoch, for ``--resume``; ``saved_model_file`` is the best one."""
@@ -52,7 +68,7 @@ class SequenceTrainer(Trainer):
 
     def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
         """Phi gets its own learning rate and no weight decay, which would pull every mask towards 0.5."""
-        groups = getattr(self.model, "mask_parameters", list)()
+        groups: list[Any] = getattr(self.model, "mask_parameters", list)()
         if not groups:
             return super()._build_optimizer(**kwargs)
         masks = {id(parameter) for parameter in groups}
@@ -139,20 +155,39 @@ class SequenceTrainer(Trainer):
     ) -> dict[str, float]:
         """One pass over the training rows; gives the mean of each loss term by name."""
         self.model.train()
-        loss_func = loss_func or self.model.calculate_loss
+        loss_func = loss_func or self.parallel_loss or self.model.calculate_loss
+        if self.parallel_loss is not None and train_data.shuffle:
+            train_data.sampler.set_epoch(epoch_idx)
         totals: dict[str, float] = {}
         progress = tqdm(train_data, ncols=100, desc=f"Train {epoch_idx:>4}", disable=not show_progress, leave=False)
         steps = 0
         for step, interaction in enumerate(progress):
             self.optimizer.zero_grad()
-            with torch.autocast(device_type=self.device.type, enabled=bool(self.enable_amp)):
-                losses = loss_func(interaction.to(self.device))
-            terms = self._named_terms(losses)
-            if self._usable(terms, epoch_idx, step) and self._step(sum(terms.values()), epoch_idx, step):
+            terms = self._terms(loss_func, interaction, epoch_idx, step)
+            if terms is not None and self._step(sum(terms.values()), epoch_idx, step):
                 steps += 1
                 for name, term in terms.items():
                     totals[name] = totals.get(name, 0.0) + float(term.detach())
-        return {name: total / max(steps, 1) for name, total in totals.items()}
+        sums = distributed.total(list(totals.values()), self.device)
+        count = max(steps, 1) * distributed.world_size()
+        return {name: total / count for name, total in zip(totals, sums, strict=True)}
+
+    def _terms(self, loss_func: Any, interaction: Any, epoch: int, step: int) -> dict[str, Any] | None:
+        """The loss terms by name; None if one is not finite, here or in another process, and the step is skipped."""
+        problem, terms = "", None
+        try:
+            with torch.autocast(device_type=self.device.type, enabled=bool(self.enable_amp)):
+                terms = self._named_terms(loss_func(interaction.to(self.device)))
+        except NonFiniteLossError as error:
+            problem = f"loss ({error})"
+        else:
+            if not torch.isfinite(sum(terms.values())):
+                bad = [name for name, term in terms.items() if not torch.isfinite(term)]
+                problem = f"loss term '{', '.join(bad) or 'sum'}'"
+        if not distributed.any_process(bool(problem), self.device):
+            return terms
+        self._nonfinite(problem or "loss of another process", epoch, step)
+        return None
 
     def _step(self, loss: Any, epoch: int, step: int) -> bool:
         """Backward and update; False if the gradient was not finite and the step is skipped."""
@@ -173,12 +208,6 @@ class SequenceTrainer(Trainer):
             return {"loss": losses}
         names = getattr(self.model, "loss_terms", None) or [f"loss{i + 1}" for i in range(len(losses))]
         return dict(zip(names, losses, strict=True))
-
-    def _usable(self, terms: dict[str, Any], epoch: int, step: int) -> bool:
-        if torch.isfinite(sum(terms.values())):
-            return True
-        bad = [name for name, term in terms.items() if not torch.isfinite(term)]
-        return self._nonfinite(f"loss term '{', '.join(bad) or 'sum'}'", epoch, step)
 
     def _nonfinite(self, what: str, epoch: int, step: int) -> bool:
         place = f"epoch {epoch}, step {step}"
@@ -213,7 +242,8 @@ class SequenceTrainer(Trainer):
     # ---- checkpoints ----
 
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
-        if not self.config["single_spec"] and self.config["local_rank"] != 0:
+        random = distributed.gather(checkpoint.random_states())
+        if distributed.rank() != 0:
             return
         state = {
             "config": {key: plain_value(value) for key, value in self.config.final_config_dict.items()},
@@ -228,14 +258,20 @@ class SequenceTrainer(Trainer):
             "other_parameter": self.model.other_parameter(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "random": checkpoint.random_states(),
+            "random": random,  # one per process
             "loader": self.train_loader.generator.get_state(),
         }
         checkpoint.save(state, Path(kwargs.pop("saved_model_file", self.saved_model_file)))
 
     def resume_checkpoint(self, resume_file: str | Path) -> None:
         """Continue after the last finished epoch, exactly as if there had been no interruption."""
-        state = checkpoint.load(resume_file, self.device)
+        state = distributed.from_first(lambda: checkpoint.load(resume_file, self.device))
+        states = state["random"] if isinstance(state["random"], list) else [state["random"]]
+        if len(states) != distributed.world_size():
+            raise UserError(
+                f"'{resume_file}' was written by {len(states)} process(es) and can only be resumed by as many, "
+                f"not by {distributed.world_size()}."
+            )
         checkpoint.load_weights(self.model, state, resume_file)
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
@@ -244,7 +280,7 @@ class SequenceTrainer(Trainer):
         self.best_epoch, self.history = state["best_epoch"], state["history"]
         self.best_valid_score, self.best_valid_result = state["best_valid_score"], state["best_valid_result"]
         self.pending_loader_state = state["loader"].cpu()
-        checkpoint.restore_random_states(state["random"])
+        checkpoint.restore_random_states(states[distributed.rank()])
         self.logger.info("Resuming after epoch %d from %s", state["epoch"], resume_file)
 
     # ---- evaluation ----
@@ -258,23 +294,33 @@ class SequenceTrainer(Trainer):
             return None
         if load_best_model:
             file = model_file or self.saved_model_file
-            state = checkpoint.load(file, self.device, trust=bool(self.config["trust_checkpoint"]))
+            trust = bool(self.config["trust_checkpoint"])
+            state = distributed.from_first(lambda: checkpoint.load(file, self.device, trust=trust))
             checkpoint.load_weights(self.model, state, file)
         self.model.eval()
         self.ranks = Ranks()
         if not isinstance(eval_data, (CandidateLoader, FullSortEvalDataLoader)):
-            return super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+            result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+            return distributed.from_first(lambda: {name: float(value) for name, value in result.items()})
         self.tot_item_num = eval_data._dataset.item_num
         if isinstance(eval_data, FullSortEvalDataLoader) and self.item_tensor is None:
             self.item_tensor = eval_data._dataset.get_item_feature().to(self.device)
+        rows = CollectedRows(self.eval_collector)
         with self.model.counting_kept() if hasattr(self.model, "counting_kept") else nullcontext():
             for batch in tqdm(eval_data, ncols=100, desc="Evaluate", disable=not show_progress, leave=False):
                 if isinstance(eval_data, CandidateLoader):
                     self._collect_candidates(eval_data, *batch)
                 else:
                     self._collect_full(batch)
-        result = self.evaluator.evaluate(self.eval_collector.get_data_struct())
+                rows.take()
+        rows.gather()
+        self.ranks.gather()
+        result = distributed.from_first(self._metrics)
         self.wandblogger.log_eval_metrics(result, head="eval")
+        return result
+
+    def _metrics(self) -> dict[str, float]:
+        result = self.evaluator.evaluate(self.eval_collector.get_data_struct())
         return {name: float(value) for name, value in result.items()}
 
     def _collect_candidates(self, eval_data: CandidateLoader, interaction: Any, candidates: torch.Tensor) -> None:

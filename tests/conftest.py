@@ -51,6 +51,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def settings(toy: Path) -> dict[str, object]:
     """Flags that make a run on the toy data quick."""
+    return quick_settings(toy)
+
+
+def quick_settings(toy: Path) -> dict[str, object]:
+    """As the fixture ``settings``, for where a fixture cannot be used."""
     return {
         "data_path": str(toy),
         "MAX_ITEM_LIST_LENGTH": 10,

@@ -31,7 +31,7 @@ from recbole_denoiser.core.control import CreditBaseline, SparsityControl
 from recbole_denoiser.core.estimators import layer_coefficients, signal, surrogate
 from recbole_denoiser.core.kept import KeptCounter, position_kept_share
 from recbole_denoiser.core.masks import AttentionMask, gate, live_for
-from recbole_denoiser.core.objective import DenoiserLoss, Weights, row_credits, valid_for
+from recbole_denoiser.core.objective import WHOLE, DenoiserLoss, Share, Weights, row_credits, valid_for
 from recbole_denoiser.core.passes import BlockRecorder, Draw, FirstPass, SecondPass, masked, ruled
 from recbole_denoiser.core.rng import RandomTape
 from recbole_denoiser.errors import UserError
@@ -115,6 +115,18 @@ class Denoiser(nn.Module):
             self._counter.add(site.index, Z.detach(), valid_for(A, self._valid))
         return masked(A, Z)
 
+    def has_plain_gates(self) -> bool:
+        """Are all gates known without any hidden state, and nothing but them multiplied with the attention?"""
+        return self.enabled and all(site.rule == self._gate and not site.mask.is_content for site in self.sites)
+
+    def position_gates(self, valid: Tensor) -> list[Tensor]:
+        """Gates Z [1, 1 or H, m, m] of all layers for sequences valid [B, m]; counted if collect_kept is open."""
+        gates = [gate(site.mask.logits(valid.shape[1])) for site in self.sites]
+        if self._counter is not None:
+            for site, Z in zip(self.sites, gates, strict=True):
+                self._counter.add(site.index, Z.detach(), valid)
+        return gates
+
     @contextmanager
     def valid_positions(self, valid: Tensor) -> Iterator[None]:
         """Inside the context `valid` [B, m] says which positions are real items."""
@@ -144,21 +156,28 @@ class Denoiser(nn.Module):
         """beta of R_M now; moves if target_sparsity is set."""
         return float(self.control.beta)
 
-    def loss(self, loss_fn: Callable[[], Tensor], valid: Tensor | None = None, weights: Weights = None) -> DenoiserLoss:
+    def loss(
+        self,
+        loss_fn: Callable[[], Tensor],
+        valid: Tensor | None = None,
+        weights: Weights = None,
+        share: Share = WHOLE,
+    ) -> DenoiserLoss:
         """Run the model through `loss_fn` and return the terms of the objective.
 
         loss_fn() gives losses per position [B, m], per sequence [B] or one number: the estimator uses the finest
         credit it gets. valid [B, m] marks real items (None: all). weights: None (mean over valid positions), a tensor
         like the losses, or a function of the first pass's detached losses; rec = sum(losses * weights) and the second
-        pass uses the same weights. Afterwards torch's random state is where the first pass left it (the Jacobian
-        penalty, which comes last, draws on from there).
+        pass uses the same weights. share: this process's part of a batch that several processes train on (a loss that
+        is one number already is not scaled). Afterwards torch's random state is where the first pass left it (the
+        Jacobian penalty, which comes last, draws on from there).
         """
         if not self.sites:
             raise UserError("This denoiser was detached from its model: call denoise() again.")
         with self.valid_positions(valid) if valid is not None else nullcontext():
-            return self._loss(loss_fn, weights)
+            return self._loss(loss_fn, weights, share)
 
-    def _loss(self, loss_fn: Callable[[], Tensor], weights: Weights) -> DenoiserLoss:
+    def _loss(self, loss_fn: Callable[[], Tensor], weights: Weights, share: Share) -> DenoiserLoss:
         config = self.config
         graph = torch.is_grad_enabled()
         two_pass = self.enabled and graph and config.estimator in TWO_PASS
@@ -170,6 +189,7 @@ class Denoiser(nn.Module):
             losses = loss_fn()
         draws = first.draws if first is not None else []
         fixed = objective.position_weights(losses, self._valid, weights)  # the second pass uses the same
+        fixed = None if fixed is None else fixed * share.targets
         rec = losses if fixed is None else (losses * fixed).sum()
         objective.check_finite(rec, draws)
 
@@ -178,7 +198,7 @@ class Denoiser(nn.Module):
         if self.enabled:
             self._check_sites(draws)
             kept = objective.kept_probabilities(draws, len(self.masks), self._valid, config)
-            r_m = kept.sum()
+            r_m = kept.sum() * share.live
             if graph and config.target_sparsity is not None:
                 self.control.update(objective.pruned_share(draws, self._valid, config))
             mask_term = self.beta * r_m
@@ -186,7 +206,7 @@ class Denoiser(nn.Module):
                 mask_term = mask_term + self._estimate(loss_fn, draws, losses.detach(), fixed, tape, recorder)
         r_j = zero
         if graph and config.gamma > 0:
-            r_j = block_penalties(self.sites, recorder, draws, self._valid, config)
+            r_j = block_penalties(self.sites, recorder, draws, self._valid, config) * share.real
         return DenoiserLoss(rec, mask_term, config.gamma * r_j, r_m.detach(), r_j.detach(), kept.detach())
 
     def _check_sites(self, draws: list[Draw]) -> None:

@@ -13,9 +13,25 @@ from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.core.estimators import keep_probability, row_credit
 from recbole_denoiser.core.masks import gate, live_for, live_mean
 from recbole_denoiser.core.passes import Draw
-from recbole_denoiser.errors import UserError
+from recbole_denoiser.errors import NonFiniteLossError, UserError
 
 Weights = Tensor | Callable[[Tensor], Tensor] | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """What this process's sequences count for in a batch that several processes share.
+
+    Factors local count * processes / global count: the plain mean over the processes of terms scaled by them is the
+    mean over the whole batch.
+    """
+
+    targets: float = 1.0  # positions with a loss: L_rec, and Phi's estimate with it
+    live: float = 1.0  # live attentions: R_M
+    real: float = 1.0  # real positions: R_J
+
+
+WHOLE = Share()
 
 
 @dataclass
@@ -106,7 +122,9 @@ def check_finite(rec: Tensor, draws: list[Draw]) -> None:
         return
     sick = next((draw.site.name for draw in draws if not torch.isfinite(draw.A).all()), None)
     where = f"the first attention that is not finite is at site {sick}" if sick else "all attention is finite"
-    raise UserError(f"The loss is {rec.item()}; {where}. Look for NaN or infinite inputs, weights or learning rates.")
+    raise NonFiniteLossError(
+        f"The loss is {rec.item()}; {where}. Look for NaN or infinite inputs, weights or learning rates."
+    )
 
 
 def check_sites_used(sites: list[Site], draws: list[Draw]) -> None:

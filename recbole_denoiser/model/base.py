@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 from recbole_denoiser.core import DenoiserConfig, denoise, target_weights, warmed_rate
 from recbole_denoiser.core.dropout import use_fast_dropout
+from recbole_denoiser.core.masks import live_counts
 from recbole_denoiser.data.rows import Fields
+from recbole_denoiser.distributed import batch_share, total
 
 
 @dataclass
@@ -34,6 +36,10 @@ class Batch:
     def valid(self) -> Tensor:
         """[B, m] real positions."""
         return self.items != 0
+
+    def counts(self, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """How many targets, live attentions and real positions there are."""
+        return (self.targets != 0).sum(), live_counts(self.valid, causal).double().sum(), self.valid.sum()
 
 
 class OverrideConfig:
@@ -69,6 +75,12 @@ def use_fast_kernels(model: Any, config: Any) -> None:
 class SequenceModel(nn.Module):
     """Mixin in front of a RecBole SequentialRecommender."""
 
+    # what RecBole's constructors set
+    n_items: int
+    max_seq_length: int
+    item_embedding: nn.Embedding
+    get_attention_mask: Any
+
     trains_on_sequences = True
     loss_terms = ("rec", "mask", "jacobian")
     causal = True
@@ -80,6 +92,7 @@ class SequenceModel(nn.Module):
             config["NEG_PREFIX"],
         )  # fmt: skip
         self.from_end = config["position_from"] == "end"
+        self.fast_inference = config["fast_inference"] is not False
         self.loss_type = config["loss_type"]
         self.target_denoise, self.epoch = config["target_denoise"] or "none", 0
         self.target_rate, self.target_warmup = config["target_rate"] or 0.0, config["target_warmup"] or 0
@@ -167,23 +180,24 @@ class SequenceModel(nn.Module):
     def calculate_loss(self, interaction: Any) -> tuple[Tensor, Tensor, Tensor]:
         """L_rec, beta R_M (with Phi's surrogate) and gamma R_J."""
         batch = self.batch(interaction)
+        share = batch_share(lambda: batch.counts(self.causal))
         embedded = self.embed(batch)
         positive: list[Tensor] = []  # positive losses of the first pass
 
         def losses() -> Tensor:
-            total, positive_part = self.position_losses(self.encode(embedded), batch)
+            loss, positive_part = self.position_losses(self.encode(embedded), batch)
             positive.append(positive_part)
-            return total
+            return loss
 
         def weights(_: Tensor) -> Tensor:
             rate = warmed_rate(self.target_rate, self.epoch, self.target_warmup)
             return target_weights(positive[0].detach(), batch.targets != 0, self.target_denoise, rate)
 
         if self.denoiser is None:
-            total = losses()
-            zero = total.new_zeros(())
-            return (total * weights(total)).sum(), zero, zero
-        result = self.denoiser.loss(losses, valid=batch.valid, weights=weights)
+            plain = losses()
+            zero = plain.new_zeros(())
+            return (plain * weights(plain)).sum() * share.targets, zero, zero
+        result = self.denoiser.loss(losses, valid=batch.valid, weights=weights, share=share)
         return result.rec, result.mask, result.jacobian
 
     def position_losses(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -223,12 +237,17 @@ class SequenceModel(nn.Module):
     def last_state(self, interaction: Any) -> Tensor:
         """[B, d]: one encoding per sequence."""
         batch, last = self.inference_batch(interaction)
-        if self.denoiser is None:
+        if self.fast_inference and not self.training and not torch.is_grad_enabled():
+            state = self.last_row(batch, last)
+            if state is not None:
+                return state
+        with nullcontext() if self.denoiser is None else self.denoiser.valid_positions(batch.valid):
             states = self.encode(self.embed(batch))
-        else:
-            with self.denoiser.valid_positions(batch.valid):
-                states = self.encode(self.embed(batch))
         return states[torch.arange(len(last), device=last.device), last]
+
+    def last_row(self, batch: Batch, last: Tensor) -> Tensor | None:
+        """``last_state`` without the states of other positions (inference.py); None: run the full pass."""
+        return None
 
     def score_candidates(self, interaction: Any, candidates: Tensor) -> Tensor:
         """Scores [B, C] of candidate items [B, C]."""
@@ -256,6 +275,8 @@ class SequenceModel(nn.Module):
             return
         with self.denoiser.collect_kept() as counter:
             yield
+        device = self.item_embedding.weight.device
+        counter.kept, counter.live = total(counter.kept, device), total(counter.live, device)
         self.counted_share = counter.share
 
     counted_share: list[float] | None = None
