@@ -95,6 +95,7 @@ RUN_KEYS = [
     ),
     Key("noise_seed", int, "Seed of `train_noise`; empty: the run's `seed`.", at_least=0, optional=True),
     Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
+    Key("fast_inference", bool, "Scoring computes only what the newest position needs. `False`: every position."),
     Key("result_dir", str, "Folder that gets one sub-folder per run."),
     Key(
         "run_name",

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from recbole.model.sequential_recommender.bert4rec import BERT4Rec
 from torch import Tensor, nn
 
+from recbole_denoiser.inference import last_row
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align, use_fast_kernels
 
 
@@ -77,13 +78,25 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
         return Batch(sequence, torch.zeros_like(sequence), None, interaction), (length - 1).clamp(min=0)
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Eq. 1: item plus position, and the attention bias against padding."""
-        width = batch.items.size(1)
-        summed = self.item_embedding(batch.items) + self.position_embedding(self.position_ids(width))
-        return self.dropout(self.LayerNorm(summed)), self.get_attention_mask(batch.items, bidirectional=True)
+        """Eq. 1, and the attention bias against padding."""
+        return self.embed_items(batch), self.get_attention_mask(batch.items, bidirectional=True)
+
+    def embed_items(self, batch: Batch) -> Tensor:
+        """Eq. 1: item plus position [B, m, d]."""
+        positions = self.position_embedding(self.position_ids(batch.items.size(1)))
+        return self.dropout(self.LayerNorm(self.item_embedding(batch.items) + positions))
 
     def encode(self, embedded: tuple[Tensor, Tensor]) -> Tensor:
         """L blocks, then BERT's output layer."""
         x, bias = embedded
-        x = self.trm_encoder(x, bias, output_all_encoded_layers=False)[-1]
+        return self._output(self.trm_encoder(x, bias, output_all_encoded_layers=False)[-1])
+
+    def _output(self, x: Tensor) -> Tensor:
         return self.output_ln(self.output_gelu(self.output_ffn(x)))
+
+    def last_row(self, batch: Batch, last: Tensor) -> Tensor | None:
+        """The position of the mask token only."""
+        state = last_row(
+            self.trm_encoder, self.denoiser, lambda: self.embed_items(batch), batch.valid, last, causal=False
+        )
+        return None if state is None else self._output(state)

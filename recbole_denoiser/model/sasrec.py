@@ -10,6 +10,7 @@ from typing import Any
 from recbole.model.sequential_recommender.sasrec import SASRec
 from torch import Tensor, nn
 
+from recbole_denoiser.inference import last_row
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, use_fast_kernels
 
 
@@ -27,12 +28,23 @@ class SASRecDenoiser(SequenceModel, SASRec):
         self.prepare(config)
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Eq. 1: item plus position, and the causal attention bias."""
-        width = batch.items.size(1)
-        summed = self.item_embedding(batch.items) + self.position_embedding(self.position_ids(width))  # [B, m, d]
-        return self.dropout(self.LayerNorm(summed)), self.get_attention_mask(batch.items)
+        """Eq. 1, and the causal attention bias."""
+        return self.embed_items(batch), self.get_attention_mask(batch.items)
+
+    def embed_items(self, batch: Batch) -> Tensor:
+        """Eq. 1: item plus position [B, m, d]."""
+        positions = self.position_embedding(self.position_ids(batch.items.size(1)))
+        return self.dropout(self.LayerNorm(self.item_embedding(batch.items) + positions))
 
     def encode(self, embedded: tuple[Tensor, Tensor]) -> Tensor:
         """L Transformer blocks (section 3.2.2)."""
         x, bias = embedded
         return self.trm_encoder(x, bias, output_all_encoded_layers=False)[-1]
+
+    def last_row(self, batch: Batch, last: Tensor) -> Tensor | None:
+        """The newest position only; a subclass with other inputs or another pattern runs the full pass."""
+        if type(self).embed is not SASRecDenoiser.embed or type(self).encode is not SASRecDenoiser.encode:
+            return None
+        return last_row(
+            self.trm_encoder, self.denoiser, lambda: self.embed_items(batch), batch.valid, last, causal=True
+        )
