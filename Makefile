@@ -11,7 +11,8 @@ test: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	sh tests/install_browser.sh
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .venv/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
