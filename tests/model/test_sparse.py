@@ -103,7 +103,7 @@ def test_model_attends_inside_the_pattern_only(settings: dict, pattern: str, sta
 
 def test_one_block_is_plain_attention(settings: dict) -> None:
     """stride = n: all of the history is in the newest block, or within one stride."""
-    plain = build("SASRecDenoiser", settings, denoise=False)
+    plain = build("SASRecDenoiser", settings, denoise=False, fast_inference=False)
     for pattern in ("fixed", "strided"):
         whole = build("SASRecSparse", settings, pattern=pattern, stride=10)
         whole.model.load_state_dict(plain.model.state_dict())
