@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import pickle
 import random
@@ -33,10 +34,27 @@ def write_atomically(file: Path, write: Any) -> None:
             os.fsync(stream.fileno())
         os.replace(temporary, file)
     except (OSError, RuntimeError) as error:
-        raise UserError(f"Cannot write {file}: {error}. What was there before is unchanged.") from error
+        # torch meets the system's error and raises one of its own, about positions in the file
+        reason = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise UserError(f"Cannot write {file}: {reason}. What was there before is unchanged.") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def remove_leftovers(file: Path) -> None:
+    """Remove the temporary files that a process killed in the middle of writing ``file`` has left beside it."""
+    for temporary in file.parent.glob(f".{glob.escape(file.name)}.*"):
+        temporary.unlink(missing_ok=True)
+
+
+def require_writable(folder: Path) -> None:
+    """UserError unless files can be written into ``folder``: better before the training than after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"Cannot write in {folder}: {error.strerror or error}.") from error
 
 
 def save(state: dict[str, Any], file: Path) -> None:

@@ -25,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a lost folder: nothing that a stack trace would explain
+        print(f"Error: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("Interrupted. Run the same command with --resume to continue.", file=sys.stderr)
         return 130

@@ -13,7 +13,7 @@ from recbole.data.dataloader import TrainDataLoader
 from recbole.data.utils import create_samplers
 from recbole.utils import init_logger, init_seed
 
-from recbole_denoiser import distributed, results
+from recbole_denoiser import checkpoint, distributed, results
 from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.evaluation import Ranks, evaluation_loader
@@ -77,6 +77,8 @@ def run_config(config: Config) -> dict[str, Any]:
     folder = Path(config["result_dir"]) / name
     logger = getLogger()
     if distributed.rank() == 0:
+        for place in (folder.parent, Path(config["checkpoint_dir"]), Path("log")):
+            checkpoint.require_writable(place)
         init_logger(config)
     else:
         logger.setLevel("ERROR")

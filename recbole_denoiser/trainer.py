@@ -281,6 +281,9 @@ class SequenceTrainer(Trainer):
         self.best_valid_score, self.best_valid_result = state["best_valid_score"], state["best_valid_result"]
         self.pending_loader_state = state["loader"].cpu()
         checkpoint.restore_random_states(states[distributed.rank()])
+        if distributed.rank() == 0:
+            for file in (self.resume_file, Path(self.saved_model_file)):
+                checkpoint.remove_leftovers(file)
         self.logger.info("Resuming after epoch %d from %s", state["epoch"], resume_file)
 
     # ---- evaluation ----

@@ -88,7 +88,7 @@ def _gradients(flags: dict[str, Any]) -> dict[str, Any]:
     terms = loss(batch[mine])
     sum(terms).backward()
     grads = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
-    return {"terms": [float(term) for term in terms], "gradients": grads, "share": mine.stop - mine.start}
+    return {"terms": [float(term.detach()) for term in terms], "gradients": grads, "share": mine.stop - mine.start}
 
 
 def metrics(variants: list[dict[str, Any]], flags: dict[str, Any]) -> list[Any]:

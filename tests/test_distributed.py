@@ -84,7 +84,7 @@ def test_a_step_that_one_process_cannot_use_is_skipped_by_all(both: list[dict]) 
 
 
 def test_a_killed_process_ends_the_run_and_torchrun_resumes_it(workplace: Path, settings: dict) -> None:
-    flags = {**settings, "epochs": 20, "stopping_step": 20}
+    flags = {**settings, "epochs": 8, "stopping_step": 8}
 
     def kill_one() -> None:
         while not (workplace / "saved" / "cut.last.pth").is_file():
