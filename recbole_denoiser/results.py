@@ -25,12 +25,16 @@ _NOT_IN_NAME = {
 }  # fmt: skip
 
 
+def deciding(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of the plain settings that the numbers depend on."""
+    return {name: value for name, value in settings.items() if name not in _NOT_IN_NAME}
+
+
 def run_name(config: Config) -> str:
     """``<model>-<data set>-s<seed>-<hash of the settings>``, unless the user named the run."""
     if config["run_name"]:
         return str(config["run_name"])
-    settings = {name: value for name, value in config.plain().items() if name not in _NOT_IN_NAME}
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(json.dumps(deciding(config.plain()), sort_keys=True).encode()).hexdigest()[:8]
     return f"{config['model']}-{config['dataset']}-s{config['seed']}-{digest}"
 
 

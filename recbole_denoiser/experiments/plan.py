@@ -25,6 +25,7 @@ from __future__ import annotations
 import copy
 import difflib
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,7 @@ from typing import Any
 from recbole_denoiser import results
 from recbole_denoiser.config import Config, read_yaml, set_key
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments.runs import RESULT_FILE
+from recbole_denoiser.experiments.runs import RESULT_FILE, load_run
 from recbole_denoiser.experiments.tables import TESTS
 from recbole_denoiser.paths import properties_folder
 
@@ -156,11 +157,13 @@ def plan(experiment: Experiment, result_dir: str | Path, flags: Mapping[str, Any
     for key in flags:
         if any(key in grid for grid in experiment.vary):
             raise UserError(f"--{key} is what {experiment.name} varies; edit a copy of its file instead.")
+    folder = Path(result_dir) / experiment.name
+    earlier = _finished_settings(folder)
     runs = []
     for dataset in experiment.datasets:
         for label, entry in experiment.models.items():
             for point in experiment.points() if entry.get("vary", True) else [()]:
-                runs += _planned(experiment, label, dataset, point, Path(result_dir), flags)
+                runs += _planned(experiment, label, dataset, point, folder, flags, earlier)
     return sorted(runs, key=lambda run: experiment.seeds.index(run.seed))
 
 
@@ -169,8 +172,9 @@ def _planned(
     label: str,
     dataset: str,
     point: Point,
-    result_dir: Path,
+    parent: Path,
     flags: Mapping[str, Any],
+    earlier: Mapping[str, dict[str, Any]],
 ) -> list[PlannedRun]:
     """A cell with every seed."""
     entry = dict(experiment.models[label])
@@ -196,12 +200,35 @@ def _planned(
     runs = []
     for seed in experiment.seeds:
         config["seed"] = seed  # checking the settings once is enough
-        name = results.run_name(config)
-        folder = result_dir / experiment.name / name
-        own = {"seed": seed, "label": label, "run_name": name, "result_dir": str(folder.parent)}
-        own["checkpoint_dir"] = str(folder)
+        name = _name(config, earlier)
+        folder = parent / name
+        own = {"seed": seed, "label": label, "run_name": name, "result_dir": str(parent), "checkpoint_dir": str(folder)}
         runs.append(PlannedRun(label, model, dataset, seed, point, settings | own, name, folder))
     return runs
+
+
+def _finished_settings(folder: Path) -> dict[str, dict[str, Any]]:
+    """Run name -> the settings that decide its numbers, of all finished runs in a folder."""
+    return {
+        file.parent.name: results.deciding(load_run(file.parent).config)
+        for file in sorted(folder.glob(f"*/{RESULT_FILE}"))
+    }
+
+
+def _name(config: Config, earlier: Mapping[str, dict[str, Any]]) -> str:
+    """The run's own name, or that of a finished run which differs only in settings that one of the two does not know.
+
+    A run's name is made of all settings. A later version of this package may have new ones, whose defaults change
+    nothing; without this, finished runs would be done again.
+    """
+    name = results.run_name(config)
+    if name in earlier:
+        return name
+    now = json.loads(json.dumps(results.deciding(config.plain())))
+    for other, settings in earlier.items():
+        if all(settings[key] == now[key] for key in settings.keys() & now.keys()):
+            return other
+    return name
 
 
 def data_file(run: PlannedRun) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments.cell import run_cell, write_cell
 from recbole_denoiser.experiments.plan import (
     EXPERIMENTS,
     PlannedRun,
@@ -135,3 +137,24 @@ def test_a_copy_of_a_built_in_experiment_can_be_run(workplace: Path) -> None:
     assert load_experiment("mine.yaml").name == "mine"
     with pytest.raises(UserError, match="no experiment 'tabel2'"):
         load_experiment("tabel2")
+
+
+def test_new_keys_of_a_later_version_do_not_repeat_finished_runs(workplace: Path, toy: Path) -> None:
+    content = {**CONTENT, "models": {"GRU4Rec": {}}, "vary": None, "seeds": [1, 2], "settings": {"epochs": 0}}
+    experiment = parse_experiment(content, "mine", "mine.yaml")
+    flags = {"data_path": str(toy), "eval_args.mode": "uni10"}
+    first, second = plan(experiment, "results", flags)
+    write_cell(first.folder, first.model, first.dataset, first.settings)
+    run_cell(first.folder)
+    # as if an earlier version without two of the keys had written it
+    file = first.folder / "result.json"
+    result = json.loads(file.read_text())
+    for key in ("train_noise", "long_history"):
+        del result["config"][key]
+    file.write_text(json.dumps(result))
+    first.folder.rename(first.folder.with_name("old"))
+    again = plan(experiment, "results", flags)
+    assert [run.name for run in again] == ["old", second.name]
+    assert [run.finished for run in again] == [True, False]
+    changed = plan(experiment, "results", {**flags, "hidden_size": 16})
+    assert not any(run.finished for run in changed)
