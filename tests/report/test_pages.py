@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +20,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
+from recbole_denoiser.experiments.runs import load_run
 from recbole_denoiser.explain import Explanation, explain
 from recbole_denoiser.recommend import Recommender
 from recbole_denoiser.report.explain_page import explain_html, write_explain_page
 from recbole_denoiser.report.histories import user_history
+from recbole_denoiser.report.report_page import write_report
 
 NASTY = [
     "\"quoted\" 'and' `ticked`",
@@ -200,6 +203,28 @@ def test_an_injected_script_would_not_run(browser: WebDriver, nasty: Explanation
     open_page(browser, file)
     assert browser.execute_script("return window.hacked") is None
     assert all("Content Security Policy" in entry["message"] for entry in browser.get_log("browser"))
+
+
+def test_report_page(browser: WebDriver, shop_run: Path, noisy_run: Path, tmp_path: Path) -> None:
+    """Pictures are drawn, both themes work, a label cannot inject, and no width needs sideways scrolling."""
+    file = tmp_path / "report.html"
+    write_report([replace(load_run(shop_run), label=NASTY[1]), replace(load_run(noisy_run), label=NASTY[2])], file)
+    for dark, width in ((False, 1280), (True, 390)):
+        show_as(browser, width, 900, dark=dark, phone=width < 700)
+        open_page(browser, file)
+        sizes = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
+        assert len(sizes) >= 5 and all(size > 100 for size in sizes)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        before = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+        browser.find_element(By.ID, "theme").click()
+        assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") != before
+        browser.find_element(By.TAG_NAME, "summary").click()
+        assert "learning_rate" in browser.find_element(By.TAG_NAME, "details").text
+        assert browser.execute_script("return window.hacked") is None
+        assert count(browser, "script") == 1
+        assert NASTY[1] in text(browser, "main")
+        assert problems(browser, file) == []
+    show_as(browser, 1280, 900)
 
 
 def test_the_page_is_one_file(nasty: Explanation) -> None:

@@ -1,0 +1,151 @@
+"""The report of one run and of several."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from recbole_denoiser.cli import main
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments.paper import load_paper_table
+from recbole_denoiser.experiments.runs import Run, load_run
+from recbole_denoiser.experiments.stats import per_user
+from recbole_denoiser.report.html import fill, json_block
+from recbole_denoiser.report.metrics import differences, measured
+from recbole_denoiser.report.report_page import write_report
+from recbole_denoiser.report.runs import differing_settings, find_runs, mask_gates, names_of
+
+
+@pytest.fixture(scope="module")
+def runs(train_toy: Any, noisy_run: Path) -> list[Run]:
+    """Two shares of noise under one label, a plain backbone and a RecBole model."""
+    clean = train_toy(random_keep=0.5, run_name="clean")
+    plain = train_toy(denoise=False, run_name="plain", label="<b>plain</b> & $x$")
+    gru = train_toy("GRU4Rec", run_name="gru")
+    quality = {"layer": 1, "injected": 0.3, "pruned": 0.5, "precision": 0.31, "recall": None, "gate_auc": 0.5}
+    (noisy_run / "pruning.json").write_text(json.dumps({"layers": [quality]}))
+    return [load_run(folder) for folder in (clean, noisy_run, plain, gru)]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(runs, file)
+    return file
+
+
+def test_all_parts_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for words in ("Results", "Differences to the first run", "Training", "Masks", "Noise", "Settings", "attention AUC"):
+        assert words in text
+    assert text.count("<figure>") == 8  # metrics, losses, validation, kept, two masks, two noise curves
+    assert "&lt;b&gt;plain&lt;/b&gt; &amp; $x$" in text
+    assert "<b>plain" not in text
+    pictures = sorted(file.name for file in page.with_name("report_figures").glob("*.png"))
+    assert pictures == [
+        "kept.png", "losses.png", "masks-1.png", "masks-2.png", "metrics.png", "noise-hit10.png", "noise-ndcg10.png",
+        "validation.png",
+    ]  # fmt: skip
+    for file in page.with_name("report_figures").glob("*.png"):
+        assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_is_loaded_from_elsewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in re.findall(r'src="([^"]*)"', text))
+    assert "default-src 'none'" in text
+    assert text.count("<script") == 1
+
+
+def test_numbers_of_the_page(runs: list[Run], page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for run in runs:
+        assert f"{run.test['ndcg@10']:.4f}" in text
+        assert f"{run.valid['mrr@5']:.4f}" in text
+    entry = next(row for row in measured(runs[0], load_paper_table()) if row.metric == "hit@10")
+    values = per_user(runs[0].ranks().rank, "hit@10")
+    assert entry.test == pytest.approx(values.mean(), abs=1e-5)
+    # against the normal interval of a share
+    deviation = np.sqrt(entry.test * (1 - entry.test) / len(values))
+    assert entry.interval is not None
+    np.testing.assert_allclose(entry.interval, entry.test + 1.96 * deviation * np.array([-1, 1]), atol=0.03)
+
+
+def test_paper_values_stand_beside(runs: list[Run]) -> None:
+    from dataclasses import replace
+
+    paper = load_paper_table()
+    label, dataset = "SASRec", "ml-1m"
+    rows = measured(replace(runs[0], label=label, dataset=dataset), paper)
+    published = {row.metric: row.paper for row in rows}
+    assert published["hit@10"] == paper.value(label, dataset, "hit@10") is not None
+    assert published["mrr@5"] is None
+
+
+def test_differences_are_paired_and_corrected(runs: list[Run]) -> None:
+    names = names_of(runs)
+    found, notes = differences(runs, names, ["hit@10", "ndcg@10"])
+    assert notes == []
+    assert [(entry.run, entry.against) for entry in found[::2]] == [(name, names[0]) for name in names[1:]]
+    assert found[0].difference == pytest.approx(runs[1].test["hit@10"] - runs[0].test["hit@10"], abs=1e-5)
+    assert all(entry.interval[0] <= entry.difference <= entry.interval[1] for entry in found)
+
+
+def test_names_tell_runs_apart(runs: list[Run]) -> None:
+    assert names_of(runs[:1]) == ["SASRecDenoiser"]
+    assert names_of(runs[:2]) == ["SASRecDenoiser, train_noise 0", "SASRecDenoiser, train_noise 0.3"]
+    assert names_of([runs[0], runs[0]]) == ["clean", "clean"]
+    assert dict(differing_settings(runs[:2])) == {"train_noise": ["0", "0.3"]}
+
+
+def test_heat_maps_show_the_masks_of_the_checkpoint(runs: list[Run]) -> None:
+    gates = mask_gates(runs[0])
+    assert gates is not None
+    assert [tuple(Z.shape) for Z in gates] == [(1, 8, 8)] * 2
+    open_share = [float((Z > 0).float().tril().sum() / torch.ones(8, 8).tril().sum()) for Z in gates]
+    assert open_share == pytest.approx([0.5, 0.5], abs=0.02)  # random_keep
+    assert mask_gates(runs[2]) is None
+
+
+def test_a_run_without_checkpoint_or_epochs_has_a_report(train_toy: Any, tmp_path: Path) -> None:
+    folder = train_toy(epochs=0, run_name="untrained")
+    Path(json.loads((folder / "result.json").read_text())["checkpoint"]).unlink()
+    write_report([load_run(folder)], tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "its masks cannot be shown" in text
+    assert "Training" not in text
+
+
+def test_command(runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["report", str(runs[3].folder)]) == 0
+    assert (runs[3].folder / "report.html").is_file()
+    assert main(["report", "clean", "gru", f"--result_dir={runs[0].folder.parent}", f"-o={tmp_path / 'two.html'}"]) == 0
+    assert (tmp_path / "two_figures" / "losses.png").is_file()
+    assert "two.html" in capsys.readouterr().out
+    assert main(["report", "nothing"]) == 2
+    assert "'nothing' is not the folder of a finished run" in capsys.readouterr().err
+    assert len(find_runs([str(runs[0].folder.parent), str(runs[0].folder)])) >= 4
+    with pytest.raises(UserError):
+        find_runs([str(tmp_path)])
+
+
+# ---- standalone pages ----
+
+
+def test_json_in_a_page_cannot_end_its_block() -> None:
+    data = {"title": "</script><!--<script>&\u2028\u2029'\"\\", "emoji": "\U0001f3ac"}
+    block = json_block(data)
+    inside = re.fullmatch(r'<script type="application/json" id="data">(.*)</script>', block)
+    assert inside is not None
+    assert not set("<>&\u2028\u2029") & set(inside[1])
+    assert json.loads(inside[1]) == data
+
+
+def test_what_is_filled_in_is_not_filled_again() -> None:
+    assert fill("{{a}} {{b}}", a="{{b}}", b="2") == "{{b}} 2"
