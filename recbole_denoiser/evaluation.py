@@ -196,7 +196,8 @@ def collect_candidates(
     RecBole's users x items matrix.
     """
     if one_row_per_user and not collector.register.need("rec.items"):
-        end = scores.new_full((len(scores), 1), -torch.inf)
+        columns = max(1, max(collector.topk) + 1 - scores.size(1))  # RecBole takes the best topk of the columns
+        end = scores.new_full((len(scores), columns), -torch.inf)
         rows = torch.arange(len(scores), device=scores.device)
         collector.eval_batch_collect(torch.cat([scores, end], dim=1), interaction, rows, torch.zeros_like(rows))
         return
@@ -211,6 +212,10 @@ def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any) -> An
     """The loader for ``eval_args.mode``: full ranking, candidates, or RecBole's own sampled loader."""
     from recbole.data.dataloader import NegSampleEvalDataLoader
 
+    if max(config["topk"]) > dataset.item_num - 1:
+        raise UserError(
+            f"topk = {config['topk']}, but data set '{config['dataset']}' has only {dataset.item_num - 1} item(s)."
+        )
     if config["eval_args"]["mode"][phase] == "full":
         with distributed.as_single_process(config):
             return FullRankingLoader(config, dataset, sampler, shuffle=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,10 @@ _TYPES = ", ".join(kind.value for kind in FeatureType)
 
 def check_header(file: str, separator: str, encoding: str) -> list[str]:
     """The ``name:type`` columns in the first line, or a UserError that says what is wrong with it."""
+    _check_line_lengths(file)
     header = next(_lines(file, encoding), "").rstrip("\r\n")
+    if header.startswith("\ufeff"):
+        raise UserError(f"{file}, line 1: the file begins with a byte order mark; set encoding: utf-8-sig.")
     if not header:
         raise UserError(
             f"{file}, line 1: the file is empty; expected a header such as user_id:token<TAB>item_id:token."
@@ -34,41 +38,74 @@ def check_header(file: str, separator: str, encoding: str) -> list[str]:
     return columns
 
 
+def _check_line_lengths(file: str) -> None:
+    """Stop at the first megabyte without a line end, before a parser would take in all of it."""
+    lines = 1
+    for block in _blocks(file):
+        ends = block.count(b"\n")
+        if len(block) == _LONGEST_LINE and not ends:
+            raise UserError(f"{file}, line {lines}: longer than a megabyte; this is not an atomic file.")
+        lines += ends
+
+
+def check_row_widths(file: str, separator: str, encoding: str, columns: int) -> None:
+    """UserError for a row with more cells than the header, which pandas would silently cut or shift."""
+    mark, ends, separators, last = separator.encode(), 0, 0, b"\n"
+    for block in _blocks(file):
+        ends, separators, last = ends + block.count(b"\n"), separators + block.count(mark), block[-1:]
+    if separators == (columns - 1) * (ends + (last != b"\n")):
+        return  # as many cells as there should be; else look at every row (quotes and missing cells are allowed)
+    for number, line in enumerate(_lines(file, encoding), start=1):
+        width = len(_cells(line, separator))
+        if width > columns:
+            raise UserError(f"{file}, line {number}: {width} columns, but the header has {columns}.")
+
+
+def _blocks(file: str) -> Iterator[bytes]:
+    try:
+        with Path(file).open("rb") as stream:
+            while block := stream.read(_LONGEST_LINE):
+                yield block
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error}.") from None
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    line = line.rstrip("\r\n")
+    if len(separator) > 1:
+        return line.split(separator)
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:  # such as a cell beyond csv's own limit
+        return line.split(separator)
+
+
 def explain_bad_value(file: str, separator: str, encoding: str, error: Exception) -> UserError:
     """Find the first row that cannot be read and name it; fall back on pandas' own words."""
     columns = check_header(file, separator, encoding)
     for number, line in enumerate(_lines(file, encoding), start=1):
         if number == 1:
             continue
-        cells = (
-            next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
-            if len(separator) == 1
-            else line.split(separator)
-        )
-        if len(cells) > len(columns):
-            return UserError(f"{file}, line {number}: {len(cells)} columns, but the header has {len(columns)}.")
-        for column, cell in zip(columns, cells, strict=False):
+        for column, cell in zip(columns, _cells(line, separator), strict=False):
             if column.endswith(":float") and cell and not _is_number(cell):
                 return UserError(f"{file}, line {number}: '{cell[:60]}' in column {column} is not a number.")
     return UserError(f"{file} cannot be read: {error}")
 
 
 def _is_number(cell: str) -> bool:
+    """A number that a 64-bit float can hold."""
     try:
-        float(cell)
+        return "inf" in cell.lower() or not math.isinf(float(cell))
     except ValueError:
         return False
-    return True
 
 
 def _lines(file: str, encoding: str) -> Iterator[str]:
     number = 0
     try:
         with Path(file).open(encoding=encoding, newline="\n") as stream:
-            while line := stream.readline(_LONGEST_LINE):
+            for line in stream:
                 number += 1
-                if len(line) == _LONGEST_LINE:
-                    raise UserError(f"{file}, line {number}: longer than a megabyte; this is not an atomic file.")
                 yield line
     except UnicodeDecodeError:
         raise UserError(

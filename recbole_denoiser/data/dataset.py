@@ -20,7 +20,7 @@ import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.utils import FeatureType
 
-from recbole_denoiser.data.atomic import check_header, explain_bad_value
+from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
 from recbole_denoiser.data.negatives import Histories, NegativeSampler
 from recbole_denoiser.data.noise import Noise, clean_items, draw_noise, noise_arrays, replace_items
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
@@ -48,21 +48,37 @@ class SequenceDataset(SequentialDataset):
         super()._load_data(token, dataset_path)
 
     def _load_feat(self, filepath: str, source: Any) -> pd.DataFrame | None:
-        check_header(filepath, self.config["field_separator"], self.config["encoding"])
+        separator, encoding = self.config["field_separator"], self.config["encoding"] or "utf-8"
+        columns = check_header(filepath, separator, encoding)
+        check_row_widths(filepath, separator, encoding, len(columns))
         try:
-            with _c_parser(len(self.config["field_separator"]) == 1, (self.uid_field, self.iid_field)):
+            with _c_parser(len(separator) == 1, (self.uid_field, self.iid_field)):
                 feat = super()._load_feat(filepath, source)
         except (ValueError, OverflowError, pd.errors.ParserError) as error:
-            raise explain_bad_value(filepath, self.config["field_separator"], self.config["encoding"], error) from error
+            raise explain_bad_value(filepath, separator, encoding, error) from error
         if feat is not None and feat.empty:
             raise UserError(f"{filepath} has a header but no rows.")
         return feat
 
     def _data_filtering(self) -> None:
+        self._check_ids()
         self._check_time()
         super()._data_filtering()
         if self.inter_feat.empty:
             raise UserError(f"Data set '{self.dataset_name}': no interaction is left after filtering.")
+
+    def _check_ids(self) -> None:
+        for key, field in (("USER_ID_FIELD", self.uid_field), ("ITEM_ID_FIELD", self.iid_field)):
+            if field not in self.inter_feat:
+                raise UserError(
+                    f"Data set '{self.dataset_name}' has no column '{field}' ({key}) in its .inter file; "
+                    f"loaded columns: {', '.join(self.inter_feat.columns)}. Check load_col and {key}."
+                )
+            if self.field2type[field] != FeatureType.TOKEN:
+                raise UserError(
+                    f"Column '{field}' of data set '{self.dataset_name}' must be of type token, "
+                    f"not {self.field2type[field].value}: write '{field}:token' in the header of the .inter file."
+                )
 
     def _check_time(self) -> None:
         if self.time_field not in self.inter_feat:
