@@ -85,9 +85,9 @@ class _Figures:
         self.files += files
         drawing = next(file for file in files if file.suffix == ".svg").read_bytes()
         source = "data:image/svg+xml;base64," + base64.b64encode(drawing).decode("ascii")
-        return (
-            f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>'
-        )
+        text = escape(caption)
+        image = f'<div class="scroll"><img src="{source}" alt="{text}"></div>'
+        return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
 
 
 def _section(title: str, *parts: str) -> str:
