@@ -19,6 +19,8 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.evaluation import Ranks, evaluation_loader
 from recbole_denoiser.registry import dataset_class, model_class, trainer_class
 
+COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
+
 
 @dataclass
 class Data:
@@ -93,6 +95,8 @@ def run_config(config: Config) -> dict[str, Any]:
     trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
     valid, valid_ranks = _evaluate(trainer, data.valid, config)
     test, test_ranks = _evaluate(trainer, data.test, config)
+    for warning in mask_warnings(model, trainer.history):
+        logger.warning("%s", warning)
     content = {
         "run": name,
         "label": config["label"] or config["model"],
@@ -131,6 +135,26 @@ def run_config(config: Config) -> dict[str, Any]:
 def _evaluate(trainer: Any, loader: Any, config: Config) -> tuple[dict[str, float] | None, Ranks]:
     result = trainer.evaluate(loader, load_best_model=True, show_progress=config["show_progress"])
     return result, trainer.ranks
+
+
+def mask_warnings(model: Any, history: list[dict[str, Any]]) -> list[str]:
+    """What to change if training has closed a layer altogether, or has pruned nothing at all."""
+    denoiser = getattr(model, "denoiser", None)
+    kept = model.kept_share() if denoiser is not None else None
+    if not kept or not history or denoiser.config.random_keep is not None:  # not trained, or a control that never is
+        return []
+    closed = [str(layer) for layer, share in enumerate(kept, start=1) if share < COLLAPSED]
+    if closed:
+        return [
+            f"Collapsed masks: layer {', '.join(closed)} keeps no attention at all, so no item sees another there. "
+            f"Lower beta or mask_learning_rate, raise mask_init, or set target_sparsity."
+        ]
+    if all(share > 1 - COLLAPSED for share in kept):
+        return [
+            "Collapsed masks: no attention was pruned in any layer, so the model ends as its plain backbone with "
+            "scaled attention. Raise beta or mask_learning_rate, lower mask_init, train longer, or set target_sparsity."
+        ]
+    return []
 
 
 def count_parameters(model: torch.nn.Module) -> int:

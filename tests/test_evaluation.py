@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recbole.data.dataloader import NegSampleEvalDataLoader
+from recbole.data.dataloader import FullSortEvalDataLoader, NegSampleEvalDataLoader
 from recbole.trainer import Trainer
 
+from recbole_denoiser import evaluation
 from recbole_denoiser.config import Config
 from recbole_denoiser.evaluation import CandidateLoader, average_rank
 from recbole_denoiser.pipeline import build_model, load_data
@@ -102,3 +103,25 @@ def test_modes(workplace: Path, settings: dict, mode: str) -> None:
 def test_average_rank_by_hand() -> None:
     scores = torch.tensor([[0.5, 0.9, 0.5, 0.1], [1.0, 0.0, 0.0, 0.0]])
     assert average_rank(scores, scores[:, 0]).tolist() == [2.5, 1.0]
+
+
+def test_full_ranking_in_small_pieces_gives_the_same(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {**settings, "eval_args.mode": "full", "metrics": METRICS[:3]}
+    config = Config("SASRecDenoiser", "toy", flags=flags)
+    data = load_data(config)
+    network = build_model(config, data.train._dataset)
+    torch.nn.init.normal_(network.item_embedding.weight)
+    trainer = trainer_class("SASRecDenoiser")(config, network)
+    whole = trainer.evaluate(data.test, load_best_model=False)
+    ranks = trainer.ranks.arrays(data.dataset)
+    assert len(data.test) == 1
+    monkeypatch.setattr(evaluation, "SCORES_AT_ONCE", 41 * 7 + 3)  # 40 items and padding: seven users at once
+    pieces = load_data(config).test
+    assert len(pieces) == 9
+    assert [len(batch[0]) for batch in pieces] == [7] * 8 + [4]
+    assert trainer.evaluate(pieces, load_best_model=False) == pytest.approx(whole, abs=1e-6)
+    assert trainer.ranks.arrays(data.dataset)["rank"].tolist() == ranks["rank"].tolist()
+    slow = Trainer.evaluate(trainer, FullSortEvalDataLoader(config, data.test._dataset, None), load_best_model=False)
+    assert whole == pytest.approx(slow, abs=1e-6)

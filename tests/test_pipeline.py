@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from recbole_denoiser import pipeline
+from recbole_denoiser import checkpoint, pipeline
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.model.base import SequenceModel
 
 
 @pytest.mark.parametrize("model", ["SASRec", "BERT4Rec", "GRU4Rec", "Caser", "FPMC", "NARM", "STAMP", "GCSAN"])
@@ -80,3 +82,76 @@ def test_missing_data_set_says_where_it_looked(workplace: Path, toy: Path) -> No
 def test_nonfinite_loss_stops_with_the_step(workplace: Path, settings: dict) -> None:
     with pytest.raises(UserError, match=r"not finite \(epoch \d+, step \d+\)"):
         pipeline.run(dataset="toy", flags={**settings, "learning_rate": 1e30, "denoise": False, "epochs": 5})
+
+
+def bad_at(step: int, term: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One loss term of one training step is NaN."""
+    plain, calls = SequenceModel.calculate_loss, 0
+
+    def calculate_loss(self: SequenceModel, interaction: object) -> tuple[torch.Tensor, ...]:
+        nonlocal calls
+        terms = list(plain(self, interaction))
+        if calls == step:
+            terms[term] = terms[term] * float("nan")
+        calls += 1
+        return tuple(terms)
+
+    monkeypatch.setattr(SequenceModel, "calculate_loss", calculate_loss)
+
+
+def test_a_nonfinite_term_stops_and_names_step_term_and_checkpoint(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad_at(3, 1, monkeypatch)  # two steps per epoch
+    with pytest.raises(UserError, match=r"'mask' is not finite \(epoch 1, step 1\)\. .*saved/run\.last\.pth"):
+        pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run"})
+    monkeypatch.undo()
+    monkeypatch.chdir(workplace)
+    assert checkpoint.load("saved/run.last.pth")["epoch"] == 0
+    resumed = pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run", "resume": True})
+    assert [record["epoch"] for record in resumed["epochs"]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("term", [0, 1])
+def test_a_nonfinite_step_is_skipped_when_asked(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, term: int
+) -> None:
+    bad_at(1, term, monkeypatch)
+    result = pipeline.run(dataset="toy", flags={**settings, "on_nonfinite": "skip"})
+    assert [r.message for r in caplog.records].count(
+        f"The loss term '{('rec', 'mask')[term]}' is not finite (epoch 0, step 1): step skipped."
+    ) == 1
+    assert all(np.isfinite(value) for record in result["epochs"] for value in record["losses"].values())
+
+
+def test_a_loss_that_the_denoiser_finds_nonfinite_is_skipped_or_stops(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses, calls = SequenceModel.position_losses, 0
+
+    def position_losses(self: SequenceModel, states: torch.Tensor, batch: object) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal calls
+        calls += 1
+        total, positive = losses(self, states, batch)
+        return (total * float("inf") if calls == 1 else total), positive
+
+    monkeypatch.setattr(SequenceModel, "position_losses", position_losses)
+    with pytest.raises(UserError, match=r"not finite \(epoch 0, step 0\)"):
+        pipeline.run(dataset="toy", flags=settings)
+    calls = 0
+    result = pipeline.run(dataset="toy", flags={**settings, "on_nonfinite": "skip"})
+    assert len(result["epochs"]) == 2
+
+
+@pytest.mark.parametrize(("phi", "words"), [(-1.0, "layer 1 keeps no attention"), (9.0, "no attention was pruned")])
+def test_collapsed_masks_are_warned_about(
+    workplace: Path, settings: dict, caplog: pytest.LogCaptureFixture, phi: float, words: str
+) -> None:
+    flags = {**settings, "epochs": 1, "n_layers": 1}
+    pipeline.run(dataset="toy", flags={**flags, "mask_init": phi, "mask_learning_rate": 1e-9})
+    (message,) = [record.message for record in caplog.records if "Collapsed masks" in record.message]
+    assert words in message
+    caplog.clear()
+    pipeline.run(dataset="toy", flags={**flags, "random_keep": 0.0})
+    pipeline.run(dataset="toy", flags={**flags, "denoise": False})
+    assert "Collapsed" not in caplog.text
