@@ -7,6 +7,7 @@ import glob
 import os
 import pickle
 import random
+import secrets
 import tempfile
 import zipfile
 from pathlib import Path
@@ -24,7 +25,8 @@ def write_atomically(file: Path, write: Any) -> None:
     """``write(stream)`` into a temporary file beside ``file``, synced and renamed: ``file`` is never half-written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        temporary = file.parent / f".{file.name}.{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the user's umask
     except OSError as error:
         raise UserError(f"Cannot write in {file.parent}: {error.strerror or error}.") from error
     try:
