@@ -179,8 +179,9 @@ class Config(RecBoleConfig):
     def _set_eval_neg_sample_args(self, phase: Any) -> None:
         try:
             super()._set_eval_neg_sample_args(phase)
-        except ValueError as error:
-            mode = self.final_config_dict["eval_args"]["mode"][phase]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            mode = self.final_config_dict["eval_args"].get("mode")
+            mode = mode.get(phase) if isinstance(mode, dict) else mode
             raise UserError(
                 f"eval_args.mode = {mode!r} is not allowed: it takes full, uniN or popN with a number N."
             ) from error

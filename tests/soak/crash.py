@@ -30,7 +30,7 @@ def command(flags: dict[str, Any], limit: int | None = None) -> None:
     from recbole_denoiser.cli import main
 
     torch.set_num_threads(1)
-    sys.stdout = sys.stderr = Path("out.txt").open("a", encoding="utf-8", buffering=1)
+    sys.stdout = sys.stderr = Path("out.txt").open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - until the end
     if limit is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails instead of the process
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
