@@ -140,7 +140,9 @@ def _evaluate(trainer: Any, loader: Any, config: Config) -> tuple[dict[str, floa
 def mask_warnings(model: Any, history: list[dict[str, Any]]) -> list[str]:
     """What to change if training has closed a layer altogether, or has pruned nothing at all."""
     denoiser = getattr(model, "denoiser", None)
-    kept = model.kept_share() if denoiser is not None else None
+    if denoiser is None:
+        return []
+    kept = model.kept_share()
     if not kept or not history or denoiser.config.random_keep is not None:  # not trained, or a control that never is
         return []
     closed = [str(layer) for layer, share in enumerate(kept, start=1) if share < COLLAPSED]
