@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test bench clean
+.PHONY: demo test soak bench clean
 
 demo: .venv/installed
 	$(BIN)/python -m recbole_denoiser demo
@@ -13,6 +13,13 @@ test: .venv/installed
 	$(BIN)/mypy
 	sh tests/install_browser.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# What takes longer than a test may: about 20 minutes; see docs/reliability.md
+soak: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/crash.py 20
+	OMP_NUM_THREADS=1 HOSTILE_INPUT=12 $(BIN)/python -m pytest tests/test_hostile_input.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/scale.py 1 5 20 --items 1000000
+	PYTHON=$(PYTHON) bash tests/soak/compatibility.sh
 
 .venv/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
