@@ -58,6 +58,8 @@ class Processes:
             "LOCAL_WORLD_SIZE": str(self.nproc),
             "MASTER_ADDR": self.ip,
             "MASTER_PORT": str(port),
+            # DDP looks for unused parameters, since models may have some, and warns if there are none
+            "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }
 
 

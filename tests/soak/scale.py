@@ -41,6 +41,15 @@ def peak_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+def now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def since(begin: tuple[float, float]) -> str:
+    """Elapsed and processor time: on a busy machine only the second says much."""
+    return f"{time.perf_counter() - begin[0]:.0f} s ({time.process_time() - begin[1]:.0f} s CPU)"
+
+
 def flags(folder: str, **more: object) -> dict[str, object]:
     return {"data_path": folder, "show_progress": False, "state": "ERROR", "num_threads": 1, "worker": 0, **more}
 
@@ -53,12 +62,12 @@ def training(folder: str) -> None:
 
     imported = peak_gb()
     config = Config(dataset="big", flags=flags(folder, train_batch_size=256))
-    begin = time.perf_counter()
+    begin = now()
     data = load_data(config)
-    built, build_peak = time.perf_counter() - begin, peak_gb()
+    built, build_peak = since(begin), peak_gb()
     model = build_model(config, data.train._dataset)
     trainer = trainer_class(config["model"])(config, model)
-    begin = time.perf_counter()
+    begin = now()
     model.train()
     for step, batch in enumerate(data.train):
         terms = trainer._terms(model.calculate_loss, batch, 0, step)
@@ -67,11 +76,11 @@ def training(folder: str) -> None:
         assert trainer._step(sum(terms.values()), 0, step)
         if step + 1 == STEPS:
             break
-    trained = time.perf_counter() - begin
+    trained = since(begin)
     dataset = data.dataset
     print(
-        f"| {len(dataset.flat):,} | {dataset.user_num - 1:,} | {dataset.item_num - 1:,} | {built:.0f} s "
-        f"| {build_peak:.1f} GB | {step + 1} steps in {trained:.0f} s | {peak_gb():.1f} GB | {imported:.1f} GB |"
+        f"| {len(dataset.flat):,} | {dataset.user_num - 1:,} | {dataset.item_num - 1:,} | {built} "
+        f"| {build_peak:.1f} GB | {step + 1} steps in {trained} | {peak_gb():.1f} GB | {imported:.1f} GB |"
     )
 
 
@@ -85,11 +94,11 @@ def full_ranking(folder: str) -> None:
     data = load_data(config)
     model = build_model(config, data.train._dataset)
     trainer = trainer_class(config["model"])(config, model)
-    before, begin = peak_gb(), time.perf_counter()
+    before, begin = peak_gb(), now()
     trainer.evaluate(data.test, load_best_model=False)
     users, items = len(data.test._dataset), data.dataset.item_num - 1
     print(
-        f"| {items:,} | {users:,} | {data.test.step} | {time.perf_counter() - begin:.0f} s | {before:.1f} GB "
+        f"| {items:,} | {users:,} | {data.test.step} | {since(begin)} | {before:.1f} GB "
         f"| {peak_gb():.1f} GB | {users * items * 4 / 2**30:.0f} GB |"
     )
 
