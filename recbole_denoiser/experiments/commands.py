@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,13 +133,20 @@ def _narrowed(experiment: Any, options: Any) -> Any:
     )
 
 
-def _run_grid(run_grid: Callable[..., Any], runs: list[Any], jobs: int) -> bool:
-    """Whether a run failed; what happened to runs that are not finished is printed."""
+@contextmanager
+def _can_be_stopped() -> Iterator[None]:
+    """Ctrl-C loses nothing that is finished."""
     try:
-        outcome = run_grid(runs, jobs)
+        yield
     except KeyboardInterrupt:
         print("Stopped. The same command goes on where this one was.", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _run_grid(run_grid: Callable[..., Any], runs: list[Any], jobs: int) -> bool:
+    """Whether a run failed; what happened to runs that are not finished is printed."""
+    with _can_be_stopped():
+        outcome = run_grid(runs, jobs)
     for run, reason in outcome.failed:
         print(f"FAILED {run}: {reason}\n  log: {run.folder / 'log.txt'}", file=sys.stderr)
     for run, holder in outcome.elsewhere:
@@ -198,10 +206,11 @@ def _tune(options: Any) -> None:
         sampler=options.sampler,
     )
     tune.check(study)
-    if options.jobs > 1:
-        tune.run_workers(study, options.trials, options.jobs)
-    else:
-        tune.work(study, options.trials)
+    with _can_be_stopped():
+        if options.jobs > 1:
+            tune.run_workers(study, options.trials, options.jobs)
+        else:
+            tune.work(study, options.trials)
     summary, file = tune.write_best(study)
     print(f"{summary['trials']} trials ({summary['failed']} failed); best validation {study.metric}: "
           f"{summary['value']:.4f} in run {summary['run']}")  # fmt: skip

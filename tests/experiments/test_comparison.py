@@ -8,12 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_grid import SmallGrid
+from small_grid import SmallGrid, make_once
 
 from recbole_denoiser.cli import main
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.comparison import compare_runs, named_runs
 from recbole_denoiser.experiments.stats import per_user
+
+
+@pytest.fixture(scope="module")
+def small_grid(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> SmallGrid:
+    return make_once(tmp_path_factory, toy)
 
 
 def folders(grid: SmallGrid, label: str) -> list[str]:

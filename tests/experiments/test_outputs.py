@@ -11,13 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from small_grid import SmallGrid
+from small_grid import SmallGrid, make_once
 
 from recbole_denoiser.cli import main
 from recbole_denoiser.experiments import plots
 from recbole_denoiser.experiments.plan import load_experiment
 
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def small_grid(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> SmallGrid:
+    return make_once(tmp_path_factory, toy)
 
 
 @pytest.fixture(scope="module")
