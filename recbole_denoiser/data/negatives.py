@@ -84,15 +84,29 @@ def frozen_negatives(
             return 1 + np.searchsorted(cumulative, generator.random(size) * cumulative[-1], side="right")
 
     rows = len(user)
-    item = torch.from_numpy(draw(rows * count).reshape(rows, count).astype(np.int64))
+    item = torch.from_numpy(draw(rows * count).reshape(rows, count).astype(np.int64, copy=False))
+    left = torch.arange(rows)  # rows that may still hold an item they must not
     for _ in range(10_000):
-        bad = histories.contain(user[:, None], item) | _repeated(item)
-        if not bad.any():
+        bad = _unusable(histories, user[left], item, left)
+        concerned = bad.any(1)
+        if not concerned.any():
             return item
-        item[bad] = torch.from_numpy(draw(int(bad.sum())).astype(np.int64))
+        left, bad = left[concerned], bad[concerned]
+        redrawn = item[left]
+        redrawn[bad] = torch.from_numpy(draw(int(bad.sum())).astype(np.int64, copy=False))
+        item[left] = redrawn
     raise UserError(
         f"Could not draw {count} different popular items that every user has not met; use eval_args.mode: uni{count}."
     )
+
+
+def _unusable(histories: Histories, user: Tensor, item: Tensor, rows: Tensor, at_once: int = 1 << 16) -> Tensor:
+    """[rows, count]: items that the row's user has met or that the row holds twice; a part of the rows at a time."""
+    parts = [
+        histories.contain(some_users[:, None], item[some_rows]) | _repeated(item[some_rows])
+        for some_users, some_rows in zip(user.split(at_once), rows.split(at_once), strict=True)
+    ]
+    return torch.cat(parts) if parts else torch.zeros(0, item.size(1), dtype=torch.bool)
 
 
 def _repeated(item: Tensor) -> Tensor:
