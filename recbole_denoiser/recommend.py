@@ -167,7 +167,9 @@ class Recommender:
         order = order[length[order] > 0]
         batch = BATCH.get(torch.device(self.run.config["device"]).type, LARGE_BATCH)
         size = max(1, min(batch, SCORES_AT_ONCE // len(self.items)))
-        with tqdm(total=len(order), desc="Recommend", unit=" sequences", mininterval=1, disable=not progress) as bar:
+        with tqdm(
+            total=len(order), desc="Recommend", unit=" sequences", mininterval=1, disable=None if progress else True
+        ) as bar:
             for first in range(0, len(order), size):
                 rows = order[first : first + size]
                 values = self.scores(histories, rows)

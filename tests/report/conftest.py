@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from docs_scripts import docs_script
 
 from recbole_denoiser import pipeline
 from recbole_denoiser.recommend import Recommender
-
-DOCS = Path(__file__).parent.parent.parent / "docs"
-
-
-def docs_script(name: str) -> ModuleType:
-    """A script of docs/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")
