@@ -26,29 +26,50 @@ from recbole_denoiser.core.attention import MaskedSoftmax
 from recbole_denoiser.core.denoiser import Denoiser
 
 FORBIDDEN = -10000.0  # RecBole's bias of attentions that the pattern does not allow
-CACHE_NUMBERS = 400_000  # numbers that one thread's share of a CPU's cache holds
+CACHE_NUMBERS = 3_200_000  # numbers that are worked on at once by a CPU thread: about the size of its last cache
 
 
 def last_row(
     encoder: Any,
     denoiser: Denoiser | None,
-    embed: Callable[[], Tensor],
-    valid: Tensor,
+    embed: Callable[[Tensor], Tensor],
+    items: Tensor,
     last: Tensor,
     causal: bool,
 ) -> Tensor | None:
     """State [B, d] of position last[b] of each sequence after all blocks; None where only the full pass will do.
 
-    embed gives the blocks' input [B, m, d]; valid [B, m] marks real positions.
+    embed gives the blocks' input [b, m, d] of some of the items [B, m], in which 0 is padding.
     """
-    if not _is_plain(encoder, denoiser) or not bool(valid[torch.arange(len(last), device=last.device), last].all()):
+    valid = items != 0
+    if not _is_plain(encoder, denoiser) or not bool(valid.gather(1, last[:, None]).all()):
         return None
+    layers = list(encoder.layer)
     gates = None if denoiser is None else denoiser.position_gates(valid)
-    x = embed()
-    rows = _rows_at_once(x, encoder)
-    parts = [_stack(encoder, x[i : i + rows], valid[i : i + rows], last[i : i + rows], gates, causal)
-             for i in range(0, len(x), rows)]  # fmt: skip
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    rows = None if gates is None else [Z[0, :, last].transpose(0, 1) for Z in gates]  # newest rows [B, 1 or H, m]
+    readable = valid & (torch.arange(items.shape[1], device=items.device) <= last[:, None]) if causal else valid
+    reading = len(layers) - 1  # the block that reads keys with one query row; -1: none does
+    while rows is not None and reading >= 0 and not bool((rows[reading] * readable[:, None]).any()):
+        reading -= 1
+    fused = [_fused(layer.multi_head_attention) for layer in layers[: max(reading, 0)]]
+    pattern = torch.ones(items.shape[1], items.shape[1], dtype=torch.bool, device=items.device)
+    pattern = pattern.tril_() if causal else pattern
+    size = _sequences_at_once(items, encoder)
+    contexts, states = [], []
+    for part in (slice(first, first + size) for first in range(0, len(items), size)):
+        x = embed(items[part])
+        if reading > 0:
+            bias = _bias(pattern, valid[part], x.dtype)
+            for k in range(reading):
+                x = _full_block(layers[k], fused[k], x, bias, None if gates is None else gates[k][0])
+        states.append(x.gather(1, last[part, None, None].expand(-1, 1, x.shape[-1])).squeeze(1))  # [b, d]
+        if reading >= 0:
+            Z = None if rows is None else rows[reading][part]
+            contexts.append(_read(layers[reading].multi_head_attention, states[-1], x, readable[part], Z))
+    state = torch.cat(states)
+    for k in range(max(reading, 0), len(layers)):
+        state = _rest(layers[k], torch.cat(contexts) if k == reading else torch.zeros_like(state), state)
+    return state
 
 
 def _is_plain(encoder: Any, denoiser: Denoiser | None) -> bool:
@@ -69,67 +90,42 @@ def _is_plain(encoder: Any, denoiser: Denoiser | None) -> bool:
     return not any(module._forward_hooks or module._forward_pre_hooks for module in encoder.modules())
 
 
-def _rows_at_once(x: Tensor, encoder: Any) -> int:
+def _sequences_at_once(items: Tensor, encoder: Any) -> int:
     """Sequences whose attention weights and projections stay in a CPU's cache; elsewhere all of them."""
-    B, m, d = x.shape
-    if x.device.type != "cpu":
-        return B
-    heads = encoder.layer[0].multi_head_attention.num_attention_heads
-    return max(1, CACHE_NUMBERS * torch.get_num_threads() // (m * (heads * m + 4 * d)))
+    if items.device.type != "cpu":
+        return len(items)
+    attention, m = encoder.layer[0].multi_head_attention, items.shape[1]
+    numbers = m * (attention.num_attention_heads * m + 4 * attention.all_head_size)
+    return max(1, CACHE_NUMBERS * torch.get_num_threads() // numbers)
 
 
-def _stack(encoder: Any, x: Tensor, valid: Tensor, last: Tensor, gates: list[Tensor] | None, causal: bool) -> Tensor:
-    """All blocks for x [B, m, d]; gates: Z [1, 1 or H, m, m] of each block."""
-    layers = list(encoder.layer)
-    B, m = valid.shape
-    sequence = torch.arange(B, device=x.device)
-    position = torch.arange(m, device=x.device)
-    readable = valid & (position <= last[:, None]) if causal else valid  # [B, m] keys of the last row
-    closed = 0  # blocks at the top whose newest row is closed
-    rows = None if gates is None else [Z[0][:, last].transpose(0, 1) for Z in gates]  # [B, 1 or H, m]
-    if rows is not None:
-        while closed < len(layers) and not bool((rows[-1 - closed] * readable[:, None]).any()):
-            closed += 1
-    reading = len(layers) - closed - 1  # the block that reads keys with one query row; -1: none does
-    if reading > 0:
-        bias = _bias(valid, causal, x.dtype)
-        for k in range(reading):
-            x = _full_block(layers[k], x, bias, None if gates is None else gates[k])
-    state = x[sequence, last]  # [B, d]
-    for k in range(max(reading, 0), len(layers)):
-        attention = layers[k].multi_head_attention
-        if k == reading:
-            context = _read(attention, state, x, readable, None if rows is None else rows[k])
-        else:
-            context = torch.zeros_like(state)
-        state = _rest(layers[k], context, state)
-    return state
+def _fused(attention: MultiHeadAttention) -> tuple[Tensor, Tensor]:
+    """Weight [3d, d] and bias [3d] of queries (over sqrt(d/H)), keys and values in one product."""
+    scale = 1 / attention.sqrt_attention_head_size
+    weight = torch.cat([attention.query.weight * scale, attention.key.weight, attention.value.weight])
+    return weight, torch.cat([attention.query.bias * scale, attention.key.bias, attention.value.bias])
 
 
-def _bias(valid: Tensor, causal: bool, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores: [m, m] if no sequence is padded, else [B, 1, 1 or m, m]."""
-    m = valid.shape[1]
-    pattern = torch.ones(m, m, dtype=torch.bool, device=valid.device)
-    if causal:
-        pattern = pattern.tril_()
-    allowed = pattern if bool(valid.all()) else pattern & valid[:, None, None, :]
+def _bias(pattern: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores: [m, m] if no sequence is padded, else [B, m, m]."""
+    allowed = pattern if bool(valid.all()) else pattern & valid[:, None, :]
     return torch.zeros(allowed.shape, dtype=dtype, device=valid.device).masked_fill_(~allowed, FORBIDDEN)
 
 
-def _full_block(layer: TransformerLayer, x: Tensor, bias: Tensor, Z: Tensor | None) -> Tensor:
-    """One block for every position: [B, m, d] -> [B, m, d]."""
+def _full_block(
+    layer: TransformerLayer, fused: tuple[Tensor, Tensor], x: Tensor, bias: Tensor, Z: Tensor | None
+) -> Tensor:
+    """One block for every position: [B, m, d] -> [B, m, d]; Z [1 or H, m, m]."""
     attention = layer.multi_head_attention
     B, m, _ = x.shape
-    H, width = attention.num_attention_heads, attention.attention_head_size
-    parts = (attention.query, attention.key, attention.value)
-    weight, offset = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
-    Q, K, V = F.linear(x, weight, offset).view(B, m, 3, H, width).permute(2, 0, 3, 1, 4)  # [B, H, m, d/H] each
-    if Z is None:
-        context = F.scaled_dot_product_attention(Q, K, V, attn_mask=bias)
-    else:
-        scores = (Q / attention.sqrt_attention_head_size) @ K.transpose(2, 3)
-        context = torch.softmax(scores.add_(bias), dim=-1).mul_(Z) @ V
-    return _rest(layer, context.transpose(1, 2).reshape(B, m, -1), x)
+    Q, K, V = F.linear(x, *fused).view(B, m, 3, attention.num_attention_heads, -1).unbind(2)  # [B, m, H, d/H]
+    context = torch.empty_like(Q, memory_format=torch.contiguous_format)
+    for h in range(attention.num_attention_heads):  # head by head the products need no copies
+        scores = Q[:, :, h] @ K[:, :, h].transpose(1, 2)
+        M = torch.softmax(scores.add_(bias), dim=-1)
+        M = M if Z is None else M.mul_(Z[h % len(Z)])
+        context[:, :, h] = M @ V[:, :, h]
+    return _rest(layer, context.flatten(2), x)
 
 
 def _read(attention: MultiHeadAttention, state: Tensor, x: Tensor, readable: Tensor, Z: Tensor | None) -> Tensor:

@@ -17,6 +17,7 @@ from recbole_denoiser import checkpoint, distributed, results
 from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.evaluation import Ranks, evaluation_loader
+from recbole_denoiser.memory import keep_freed_memory
 from recbole_denoiser.registry import dataset_class, model_class, trainer_class
 
 COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
@@ -53,6 +54,7 @@ def load_data(config: Config) -> Data:
 
 def build_model(config: Config, train_dataset: Any) -> Any:
     """The model of the configuration, freshly initialised from the seed."""
+    keep_freed_memory()
     init_seed(config["seed"] + distributed.rank(), config["reproducibility"])  # each process draws its own masks
     return model_class(config["model"])(config, train_dataset).to(config["device"])
 

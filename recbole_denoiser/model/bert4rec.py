@@ -79,12 +79,12 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Eq. 1, and the attention bias against padding."""
-        return self.embed_items(batch), self.get_attention_mask(batch.items, bidirectional=True)
+        return self.embed_items(batch.items), self.get_attention_mask(batch.items, bidirectional=True)
 
-    def embed_items(self, batch: Batch) -> Tensor:
-        """Eq. 1: item plus position [B, m, d]."""
-        positions = self.position_embedding(self.position_ids(batch.items.size(1)))
-        return self.dropout(self.LayerNorm(self.item_embedding(batch.items) + positions))
+    def embed_items(self, items: Tensor) -> Tensor:
+        """Eq. 1: item plus position, [B, m] -> [B, m, d]."""
+        positions = self.position_embedding(self.position_ids(items.size(1)))
+        return self.dropout(self.LayerNorm(self.item_embedding(items) + positions))
 
     def encode(self, embedded: tuple[Tensor, Tensor]) -> Tensor:
         """L blocks, then BERT's output layer."""
@@ -96,7 +96,5 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
 
     def last_row(self, batch: Batch, last: Tensor) -> Tensor | None:
         """The position of the mask token only."""
-        state = last_row(
-            self.trm_encoder, self.denoiser, lambda: self.embed_items(batch), batch.valid, last, causal=False
-        )
+        state = last_row(self.trm_encoder, self.denoiser, self.embed_items, batch.items, last, causal=False)
         return None if state is None else self._output(state)

@@ -29,12 +29,12 @@ class SASRecDenoiser(SequenceModel, SASRec):
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Eq. 1, and the causal attention bias."""
-        return self.embed_items(batch), self.get_attention_mask(batch.items)
+        return self.embed_items(batch.items), self.get_attention_mask(batch.items)
 
-    def embed_items(self, batch: Batch) -> Tensor:
-        """Eq. 1: item plus position [B, m, d]."""
-        positions = self.position_embedding(self.position_ids(batch.items.size(1)))
-        return self.dropout(self.LayerNorm(self.item_embedding(batch.items) + positions))
+    def embed_items(self, items: Tensor) -> Tensor:
+        """Eq. 1: item plus position, [B, m] -> [B, m, d]."""
+        positions = self.position_embedding(self.position_ids(items.size(1)))
+        return self.dropout(self.LayerNorm(self.item_embedding(items) + positions))
 
     def encode(self, embedded: tuple[Tensor, Tensor]) -> Tensor:
         """L Transformer blocks (section 3.2.2)."""
@@ -45,6 +45,4 @@ class SASRecDenoiser(SequenceModel, SASRec):
         """The newest position only; a subclass with other inputs or another pattern runs the full pass."""
         if type(self).embed is not SASRecDenoiser.embed or type(self).encode is not SASRecDenoiser.encode:
             return None
-        return last_row(
-            self.trm_encoder, self.denoiser, lambda: self.embed_items(batch), batch.valid, last, causal=True
-        )
+        return last_row(self.trm_encoder, self.denoiser, self.embed_items, batch.items, last, causal=True)
