@@ -39,13 +39,12 @@ class CandidateLoader:
 
     def _batches(self) -> list[slice]:
         """Row ranges of about ``eval_batch_size``; all rows of a user are in one batch (they are sorted by user)."""
-        first = np.flatnonzero(np.diff(self.user.numpy(), prepend=-1))  # where each user's rows begin
+        ends = np.flatnonzero(np.diff(self.user.numpy(), append=-1)) + 1  # where each user's rows end
         edges = [0]
         while edges[-1] < len(self.user):
-            fits = first[(first > edges[-1]) & (first <= edges[-1] + self.batch_size)]
-            beyond = first[first > edges[-1]]
-            rest = len(self.user) - edges[-1] <= self.batch_size
-            edges.append(len(self.user) if rest or len(beyond) == 0 else int(fits[-1] if len(fits) else beyond[0]))
+            fits = np.searchsorted(ends, edges[-1] + self.batch_size, side="right") - 1  # last user that still fits
+            following = np.searchsorted(ends, edges[-1], side="right")  # at least one user
+            edges.append(int(ends[max(fits, following)]))
         return [slice(start, end) for start, end in itertools.pairwise(edges)]
 
     @property
