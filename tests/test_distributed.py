@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import quick_settings
 from parallel import everything, gradients, in_processes, metrics
+from toy_data import quick_settings
 
 from recbole_denoiser import launch, pipeline
 from recbole_denoiser.core import jacobian, passes

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import toy_rows, write_inter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toy_data import toy_rows, write_inter
 
 from recbole_denoiser import pipeline
 from recbole_denoiser.config import Config, parse_value

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import write_inter
 from recbole.data.dataset import SequentialDataset
+from toy_data import write_inter
 
 from recbole_denoiser.config import Config
 from recbole_denoiser.data.dataset import SequenceDataset

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import write_inter
 from torch import Tensor
+from toy_data import write_inter
 
 from recbole_denoiser import checkpoint, pipeline
 from recbole_denoiser.config import Config

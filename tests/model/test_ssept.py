@@ -15,8 +15,8 @@ from built import (
     check_run,
     scores_of,
 )
-from conftest import toy_rows, write_inter
 from torch import Tensor
+from toy_data import toy_rows, write_inter
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.ssept import share

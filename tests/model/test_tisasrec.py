@@ -20,8 +20,8 @@ from built import (
     check_run,
     scores_of,
 )
-from conftest import toy_rows, write_inter
 from torch import Tensor
+from toy_data import toy_rows, write_inter
 
 from recbole_denoiser.core.jacobian import exact_jacobian_norm, projected_norm
 from recbole_denoiser.data.dataset import SequenceDataset

@@ -128,7 +128,7 @@ def full_disk(flags: dict[str, Any], limit: int | None) -> str:
 
 def main() -> None:
     sys.path.insert(0, str(Path(__file__).parent.parent))
-    from conftest import quick_settings, toy_rows, write_inter
+    from toy_data import quick_settings, toy_rows, write_inter
 
     import recbole_denoiser  # noqa: F401 - before the first fork
 
