@@ -104,11 +104,11 @@ def test_a_nonfinite_term_stops_and_names_step_term_and_checkpoint(
 ) -> None:
     bad_at(3, 1, monkeypatch)  # two steps per epoch
     with pytest.raises(UserError, match=r"'mask' is not finite \(epoch 1, step 1\)\. .*saved/run\.last\.pth"):
-        pipeline.run(dataset="toy", flags={**settings, "epochs": 8, "run_name": "run"})
+        pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run"})
     monkeypatch.undo()
     monkeypatch.chdir(workplace)
     assert checkpoint.load("saved/run.last.pth")["epoch"] == 0
-    resumed = pipeline.run(dataset="toy", flags={**settings, "epochs": 8, "run_name": "run", "resume": True})
+    resumed = pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run", "resume": True})
     assert [record["epoch"] for record in resumed["epochs"]] == [0, 1, 2]
 
 
