@@ -91,10 +91,10 @@ def masks_figure(gates: Sequence[Tensor], causal: bool, complete: bool, stem: Pa
 
     ``complete`` is False for the positional part of a content mask, which alone decides nothing.
     """
-    from matplotlib import colormaps
-
     entries = [(layer, head, live(Z[head], causal).numpy()) for layer, Z in enumerate(gates) for head in range(len(Z))]
     figure, axes = _grid(len(entries), height=PANEL[0])
+    from matplotlib import colormaps  # after _grid, which says what to do where it is missing
+
     colours = colormaps["YlGnBu"].with_extremes(under="#e07a5f", bad=(0, 0, 0, 0))
     n = gates[0].shape[-1]
     image = None

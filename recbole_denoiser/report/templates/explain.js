@@ -32,6 +32,12 @@ function allLinks(layer, head) {
   return user().items.flatMap((_, query) => linksOf(query, layer, head));
 }
 
+const MOST_ARCS = 400;
+
+function strongest(links) {
+  return links.length <= MOST_ARCS ? links : links.sort((a, b) => b.weight - a.weight).slice(0, MOST_ARCS);
+}
+
 function keptShare(layer) {
   const links = allLinks(layer, "mean");
   return links.filter((entry) => !entry.cut).length / links.length;
@@ -58,7 +64,8 @@ function choices(id, options, current, choose) {
 function setUp() {
   byId("heading").textContent = `What ${data.label} reads, and what it ignores`;
   byId("facts").textContent = `${data.dataset} · run ${data.run}` +
-    (data.mask ? ` · ${data.mask} masks` : " · no masks") + (data.noise ? ` · ${percent(data.noise)} training noise` : "");
+    (data.mask ? ` · ${data.mask} masks` : " · no masks") +
+    (data.noise ? ` · ${percent(data.noise)} training noise` : "");
   byId("user").replaceChildren(...data.users.map((entry, number) => element("option", { value: number }, entry.user)));
   byId("user").addEventListener("change", (event) => pickUser(Number(event.target.value)));
   byId("previous").addEventListener("click", () => pickUser(state.user - 1));
@@ -117,7 +124,9 @@ function render() {
   if (state.head !== "mean" && state.head >= heads) state.head = "mean";
   choices("heads", [["mean", "mean"], ...Array.from({ length: heads }, (_, number) => [number, String(number + 1)])],
     state.head, (value) => { state.head = value; });
-  choices("scope", [["selected", "the picked item"], ["all", "all"]], state.scope, (value) => { state.scope = value; });
+  const many = allLinks().length > MOST_ARCS;
+  choices("scope", [["selected", "the picked item"], ["all", many ? `all (strongest ${MOST_ARCS})` : "all"]],
+    state.scope, (value) => { state.scope = value; });
   renderStory();
   renderItems();
   renderDetail();
@@ -138,7 +147,8 @@ function renderStory() {
   }
   byId("story").textContent = parts.join(" ");
   byId("next").textContent = next
-    ? `What came next: ${name(next)}, rank ${next.rank}` + (next.rank_off ? ` with masks, ${next.rank_off} without.` : ".")
+    ? `What came next: ${name(next)}, rank ${next.rank}` +
+      (next.rank_off ? ` with masks, ${next.rank_off} without.` : ".")
     : "";
 }
 
@@ -187,7 +197,8 @@ function weightBar(read, most) {
 }
 
 function shareBar(share, plain, largest) {
-  return bar("share", Math.min(1, share / largest), percent(share), plain === null ? null : Math.min(1, plain / largest));
+  const length = (value) => Math.min(1, value / largest);
+  return bar("share", length(share), percent(share), plain === null ? null : length(plain));
 }
 
 function renderDetail() {
@@ -197,7 +208,8 @@ function renderDetail() {
   const cut = links.filter((entry) => entry.cut).length;
   const best = links.filter((entry) => !entry.cut).sort((a, b) => b.weight - a.weight).slice(0, 4);
   const most = Math.max(0.001, ...best.map((entry) => entry.weight));
-  const reads = best.map((entry) => element("li", {}, element("span", {}, name(items[entry.key])), weightBar(entry, most)));
+  const reads = best.map((entry) =>
+    element("li", {}, element("span", {}, name(items[entry.key])), weightBar(entry, most)));
   const change = without[state.position].change;
   const effect = change.length ? `${change[0] < 0 ? "−" : "+"}${Math.abs(change[0]).toFixed(2)}` : "";
   const replaced = on.length && without[state.position].first.item !== on[0].item;
@@ -246,7 +258,7 @@ function draw() {
     return row.offsetTop + row.offsetHeight / 2;
   });
   const selected = linksOf(state.position);
-  drawArcs(byId("arcs"), centres, state.scope === "all" ? allLinks() : selected, state.scope === "all");
+  drawArcs(byId("arcs"), centres, state.scope === "all" ? strongest(allLinks()) : selected, state.scope === "all");
   const count = user().items.length;
   const links = allLinks();
   const highest = Math.max(0.001, ...links.filter((entry) => entry.query !== entry.key).map((entry) => entry.before));
@@ -276,11 +288,11 @@ function drawMask() {
   const own = data.masks === null ? user().layers[state.layer].gate : data.masks[state.layer];
   const heads = own.length === 1 || state.head === "mean" ? own : [own[state.head]];
   const count = own[0].length;
-  const rows = heads.map((head) => head);
   drawMatrix(byId("mask"), count, (query, key) => {
-    if (key >= rows[0][query].length) return null;
-    const open = mean(rows.map((head) => head[query][key]));
-    return { level: open <= 0 ? 0 : Math.max(0.12, (open - 0.5) * 2), cut: rows.every((head) => head[query][key] === 0) };
+    if (key >= heads[0][query].length) return null;
+    const open = mean(heads.map((head) => head[query][key]));
+    const cut = heads.every((head) => head[query][key] === 0);
+    return { level: Math.max(0.12, (open - 0.5) * 2), cut };
   }, null);
   byId("mask-title").textContent = `Mask of layer ${state.layer + 1}`;
   byId("mask-note").textContent = data.masks === null

@@ -36,6 +36,7 @@ function drawArcs(svg, centres, links, faint) {
   const nodes = [];
   const lengths = links.map((link) => Math.abs(centres[link.query] - centres[link.key]));
   const farthest = Math.max(1, ...lengths);
+  const strength = faint ? Math.min(0.5, 12 / links.length + 0.1) : 0.9; // many links at once must not become one blot
   for (const link of links) {
     if (link.query === link.key) {
       nodes.push(selfMark(edge, centres[link.key], link));
@@ -45,14 +46,14 @@ function drawArcs(svg, centres, links, faint) {
     if (link.cut) {
       nodes.unshift(shape("path", {
         d: curve(tail(points, 0.6)), fill: "none", stroke: "var(--cut)", "stroke-width": 1.2,
-        "stroke-dasharray": "4 4", opacity: faint ? 0.35 : 0.7, class: "link-cut",
+        "stroke-dasharray": "4 4", opacity: strength * 0.75, class: "link-cut",
       }));
       if (!faint) nodes.unshift(cross(edge - 2, centres[link.key]));
     } else if (link.weight > 0.001) {
       nodes.push(shape("path", {
         d: curve(points), fill: "none", stroke: "var(--kept)", "stroke-linecap": "round", class: "link-kept",
         "stroke-width": Math.max(0.8, Math.sqrt(link.weight) * 11),
-        opacity: (faint ? 0.5 : 0.9) * Math.min(1, 0.35 + link.weight * 2),
+        opacity: strength * Math.min(1, 0.35 + link.weight * 2),
       }));
     }
   }
