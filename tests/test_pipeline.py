@@ -28,15 +28,15 @@ def test_recbole_models_run(workplace: Path, settings: dict, model: str) -> None
 def test_package_models_learn(workplace: Path, settings: dict, model: str, rows: str, loss: str, start: str) -> None:
     flags = {
         **settings,
-        "epochs": 8,
+        "epochs": 10,
         "train_rows": rows,
         "loss_type": loss,
         "position_from": start,
-        "learning_rate": 0.01,
+        "learning_rate": 0.003,
     }
     result = pipeline.run(model, "toy", flags=flags)
     losses = [record["losses"]["rec"] for record in result["epochs"]]
-    assert min(losses[1:]) < losses[0]  # at this learning rate a late epoch may be worse again
+    assert losses[-1] < losses[0]
     assert result["kept"] is not None
 
 
