@@ -61,7 +61,7 @@ class DenoiserConfig:
     gamma: float = 0.0
     target_sparsity: float | None = None  # wanted share of pruned live attentions; moves beta
     jacobian_projections: int = 1
-    jacobian_batch: int = 16  # sequences per step, 0 = the whole batch
+    jacobian_batch: int = 8  # sequences per step, 0 = the whole batch
     jacobian_noise: str = "rademacher"
     jacobian_method: str = "vjp"
     jacobian_step: float = 1e-3  # of the finite difference
