@@ -74,10 +74,21 @@ def _candidate_notes(runs: Sequence[Run], first: str) -> list[str]:
     for run in runs:
         for base in runs:
             if base.label == first != run.label and (base.dataset, base.seed) == (run.dataset, run.seed):
-                ours, theirs = _candidates(run), _candidates(base)
-                if ours is None or theirs is None or not np.array_equal(ours, theirs):
+                if not _same_candidates(run, base):
                     notes.append(f"{run.label} and {first} (seed {run.seed}) did not rank the same candidates.")
     return list(dict.fromkeys(notes))
+
+
+def _same_candidates(one: Run, other: Run) -> bool:
+    """By the files of the candidates; if one was not kept, by what frozen candidates are drawn from."""
+    ours, theirs = _candidates(one), _candidates(other)
+    if ours is not None and theirs is not None:
+        return np.array_equal(ours, theirs)
+    drawn_from = [
+        (run.data.get("sha256"), run.seed, run.config.get("eval_args"), run.config.get("eval_negatives"))
+        for run in (one, other)
+    ]
+    return drawn_from[0] == drawn_from[1] and drawn_from[0][3] == "frozen"
 
 
 def _candidates(run: Run) -> np.ndarray | None:
