@@ -73,9 +73,9 @@ def _candidate_notes(runs: Sequence[Run], first: str) -> list[str]:
     notes = []
     for run in runs:
         for base in runs:
-            if base.label == first != run.label and (base.dataset, base.seed) == (run.dataset, run.seed):
-                if not _same_candidates(run, base):
-                    notes.append(f"{run.label} and {first} (seed {run.seed}) did not rank the same candidates.")
+            paired = base.label == first != run.label and (base.dataset, base.seed) == (run.dataset, run.seed)
+            if paired and not _same_candidates(run, base):
+                notes.append(f"{run.label} and {first} (seed {run.seed}) did not rank the same candidates.")
     return list(dict.fromkeys(notes))
 
 

@@ -74,7 +74,7 @@ def relative_variances(
         changes = dataclasses.asdict(setting)
         model.denoiser.config = dataclasses.replace(original, beta=0.0, gamma=0.0, baseline=True, **changes)
         phi = [mask.phi for mask in model.denoiser.masks]
-        for _ in tqdm(range(count), desc=setting.name[:40], disable=not progress, leave=False):
+        for _ in tqdm(range(count), desc=setting.name[:40], disable=None if progress else True, leave=False):
             result = model.denoiser.loss(
                 lambda: model.position_losses(model.encode(embedded), batch)[0], valid=batch.valid
             )
