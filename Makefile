@@ -14,6 +14,10 @@ test: .venv/installed
 	sh tests/install_browser.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+# Speed against RecBole and the plain backbone; QUICK=1: three minutes; RECBOLE_DATA=<folder> adds ml-1m
+bench: .venv/installed
+	$(BIN)/python tests/bench/bench.py $(if $(QUICK),--quick)
+
 # What takes longer than a test may: about 20 minutes; see docs/reliability.md
 soak: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/crash.py 20
