@@ -246,7 +246,8 @@ class Denoiser(nn.Module):
             row_signal = signal(config.estimator, credit_b, credit_twin, constant)
             Phi = draw.Phi.detach()
             live = live_for(Phi, valid, config.causal) if config.mask == "content" else None
-            coef = layer_coefficients(config.estimator, Phi, draw.U, row_signal, valid, config.causal, live)
+            bits = None if draw.twin is None else (draw.Z, draw.twin)
+            coef = layer_coefficients(config.estimator, Phi, draw.U, row_signal, valid, config.causal, live, bits)
             total = total + surrogate(coef, draw.Phi)
         if tape is not None and end is not None:
             tape.wind_to(end)

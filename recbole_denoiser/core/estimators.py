@@ -37,14 +37,15 @@ def sample_antithetic(phi: Tensor, U: Tensor) -> Tensor:
     return (torch.sigmoid(-phi) < U).to(phi.dtype)
 
 
-def direction(name: str, phi: Tensor, U: Tensor) -> Tensor:
-    """The factor of the estimate that depends on phi and U."""
+def direction(name: str, phi: Tensor, U: Tensor, bits: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    """The factor of the estimate that depends on phi and U; bits: (b, b~), where they are known already."""
     if name == "ar":
         return 1.0 - 2.0 * U
     if name == "arm":
         return U - 0.5
     if name == "disarm":
-        return (sample(phi, U) - sample_antithetic(phi, U)) * torch.sigmoid(phi.abs())
+        b, b_tilde = bits or (sample(phi, U), sample_antithetic(phi, U))
+        return (b - b_tilde).mul_(torch.sigmoid(phi.abs()))
     if name == "reinforce":
         return sample(phi, U) - torch.sigmoid(phi)
     raise ValueError(f"{name} has no coefficients: its gradient goes through the mask itself")
@@ -103,7 +104,14 @@ def row_credit(contributions: Tensor, layer: int, n_layers: int, causal: bool) -
 
 
 def layer_coefficients(
-    name: str, phi: Tensor, U: Tensor, row_signal: Tensor, valid: Tensor, causal: bool, live: Tensor | None = None
+    name: str,
+    phi: Tensor,
+    U: Tensor,
+    row_signal: Tensor,
+    valid: Tensor,
+    causal: bool,
+    live: Tensor | None = None,
+    bits: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Gradient estimate for all entries of one layer's Phi, shaped to multiply phi; dead entries get 0.
 
@@ -111,7 +119,7 @@ def layer_coefficients(
     per batch meets one loss per batch; valid [B, m] in phi's dtype; live [B, 1, m, m], only for Phi per sequence.
     For Phi shared by the batch the sum over sequences is taken here, so that only [m, m] tensors leave.
     """
-    W = direction(name, phi, U)
+    W = direction(name, phi, U, bits)
     if live is not None:  # Phi per sequence
         return W * live * row_signal[:, None, :, None]
     if U.shape[0] > 1:  # shared Phi, a mask per sequence

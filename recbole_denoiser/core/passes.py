@@ -31,6 +31,7 @@ class Draw:
     Z: Tensor  # the same shape
     A: Tensor  # attention before the mask, detached
     mark: Mark | None  # right after U was drawn; None if nothing will be replayed
+    twin: Tensor | None = None  # Z~, once a second pass has flipped this draw
 
 
 def masked(A: Tensor, Z: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ class SecondPass:
         assert draw.mark is not None
         self.tape.wind_to(draw.mark)  # as if U had been drawn, so that dropout after this site is the first pass's
         if k in self.flipped:
-            Z = sample_antithetic(draw.Phi, draw.U)
+            Z = draw.twin = sample_antithetic(draw.Phi, draw.U)
         elif not site.mask.is_content or k < min(self.flipped):
             Z = draw.Z
         else:
