@@ -60,7 +60,7 @@ class Subject:
 
     def __init__(self, name: str, settings: dict[str, Any], threads: int, folder: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  open as long as the process
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "worker.py"), name, json.dumps(settings)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment, cwd=folder,
@@ -144,7 +144,7 @@ class Bench:
     def step(self) -> Iterator[Row]:
         """Denoised steps against the plain backbone's."""
         common = {**self.place("ml-100k"), "MAX_ITEM_LIST_LENGTH": 50, "steps": 4, "batch_size": 128}
-        ways = {
+        ways: dict[str, tuple[dict[str, Any], str]] = {
             "ARM, row credit, mask per sequence": ({"estimator": "arm"}, "at most 1.4"),
             "DisARM, row credit, mask per sequence": ({"estimator": "disarm"}, "at most 1.4"),
             "ARM + Jacobian, default sub-batch": ({"estimator": "arm", "gamma": 1e-4}, "at most 1.7"),
@@ -162,7 +162,8 @@ class Bench:
         for mode, target in (("uni100", "at least 40"), ("full", "at least 1")):
             common = {**self.place("ml-100k"), "mode": mode, "MAX_ITEM_LIST_LENGTH": 50}
             count = (1 if self.quick else 3) if mode == "uni100" else 9
-            done = self.rounds(count, ours=("ours_evaluate", common), recbole=("recbole_evaluate", common))
+            theirs = {**common, "warm": mode == "full"}  # a round of RecBole's takes half a minute
+            done = self.rounds(count, ours=("ours_evaluate", common), recbole=("recbole_evaluate", theirs))
             values = [r["recbole"]["per_unit"] / r["ours"]["per_unit"] for r in done]
             yield row(f"{mode} evaluation, ml-100k", "RecBole's evaluation", target, values)
 
@@ -176,11 +177,13 @@ class Bench:
                 plain=("ours_infer", {**place, "keep": None, "denoise": False}),
                 open=("ours_infer", {**place, "keep": None}),
                 pruned=("ours_infer", {**place, "keep": 0.2}),
+                closed=("ours_infer", {**place, "keep": 0.2, "closed": True}),
             )
             for key, words, target in (
                 ("plain", "no masks", ""),
                 ("open", "open masks", "at least 1.8"),
                 ("pruned", "80 % pruned", "at least 3"),
+                ("closed", "and the newest row", ""),
             ):
                 values = [r["recbole"]["per_unit"] / r[key]["per_unit"] for r in done]
                 yield row(f"scoring, batch 256, n={n}, {words}", "RecBole's SASRec forward", target, values)
@@ -219,6 +222,13 @@ class Bench:
         grown = [b / statistics.median(ratios[50]) for b in ratios[400]]
         yield row("that ratio at n=400 over n=50", "", "at most 1", grown)
 
+    def recommending(self) -> Iterator[Row]:
+        """Recommendations from raw tokens."""
+        count = 10_000 if self.quick else 100_000
+        done = self.rounds(1, all=("ours_recommend", {**self.place("ml-100k"), "count": count}))
+        values = [r["all"]["seconds"] for r in done]
+        yield row(f"recommend for {count:,} sequences, ml-100k, CPU seconds", "", "", values)
+
     def outside(self) -> Iterator[Row]:
         """CPU time of an epoch that is spent outside loss, backward and update."""
         given = ("ours_outside", {**self.place("ml-100k"), "MAX_ITEM_LIST_LENGTH": 50})
@@ -227,7 +237,7 @@ class Bench:
         yield row("share of an epoch outside the model", "", "at most 0.1", values)
 
 
-GROUPS = ("training", "step", "evaluation", "inference", "building", "memory", "length", "outside")
+GROUPS = ("training", "step", "evaluation", "inference", "building", "memory", "length", "outside", "recommending")
 
 
 def show(line: Row) -> str:

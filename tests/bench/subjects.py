@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,11 +88,29 @@ def ours_evaluate(mode: str, **flags: Any) -> Round:
     return timed(work)
 
 
-def ours_infer(n: int, keep: float | None, **flags: Any) -> Round:
-    """States of 256 full histories, masks open (keep empty) or at random places. Unit: batch."""
+def ours_infer(n: int, keep: float | None, closed: bool = False, **flags: Any) -> Round:
+    """States of 256 full histories, masks open (keep empty) or at random places. Unit: batch.
+
+    closed: nothing of the last block's newest row is kept.
+    """
     data, model, _ = _ours(MAX_ITEM_LIST_LENGTH=n, random_keep=keep, **flags)
+    if closed:
+        model.denoiser.masks[-1].phi.data[..., -1, :] = -1.0
     items, length = _histories(data.dataset.item_num, n)
     return _inference(model, items, length)
+
+
+def ours_recommend(count: int, dataset: str, data_path: str) -> Round:
+    """Raw tokens to the ten best items with titles and scores. Unit: sequence."""
+    from recommend import sequences, untrained
+
+    recommender = untrained(dataset, data_path, Path.cwd())
+    given = sequences(recommender.items, count, 80)
+
+    def work() -> float:
+        return len(recommender.recommend(given, k=10))
+
+    return timed(work)
 
 
 def ours_outside(**flags: Any) -> Round:

@@ -28,11 +28,13 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    warm = settings.pop("warm", True)
     run = getattr(subjects, name)(**settings)
     before = megabytes("VmRSS")
     if sys.platform == "linux":
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-    run()  # warm
+    if warm:
+        run()
     answers.write(json.dumps({"ready": True}) + "\n")
     for _ in sys.stdin:
         units, seconds = run()
