@@ -25,10 +25,11 @@ import torch
 MOMENTS = ("any time", "after an epoch", "while writing")
 
 
-def command(flags: dict[str, Any], limit: int | None = None) -> None:
+def command(folder: str, flags: dict[str, Any], limit: int | None = None) -> None:
     """Body of a child process: the command line, quietly, with an optional limit on the size of files."""
     from recbole_denoiser.cli import main
 
+    os.chdir(folder)
     torch.set_num_threads(1)
     sys.stdout = sys.stderr = Path("out.txt").open("a", encoding="utf-8", buffering=1)  # noqa: SIM115 - until the end
     if limit is not None:
@@ -38,8 +39,14 @@ def command(flags: dict[str, Any], limit: int | None = None) -> None:
 
 
 def start(flags: dict[str, Any], limit: int | None = None) -> Any:
-    """The command in a process of its own (forked, so that it need not import torch again)."""
-    process = multiprocessing.get_context("fork").Process(target=command, args=(flags, limit))
+    """The command in a process of its own.
+
+    It is forked from a server that has imported everything but runs no threads: a fork of this process, where torch and
+    TensorBoard have threads, could wait for ever for a lock that one of them held.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["recbole_denoiser.cli", "recbole_denoiser.pipeline"])
+    process = context.Process(target=command, args=(str(Path.cwd()), flags, limit))
     process.start()
     return process
 
