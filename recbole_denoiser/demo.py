@@ -12,7 +12,7 @@ from recbole_denoiser.config import config_from_plain
 from recbole_denoiser.core import denoise
 
 # ml-100k has 8 steps per epoch: Phi needs a larger learning rate than the default to move in so few steps
-SETTINGS = {"epochs": 60, "eval_step": 3, "stopping_step": 5, "mask_learning_rate": 0.03}
+SETTINGS = {"epochs": 45, "eval_step": 3, "stopping_step": 5, "mask_learning_rate": 0.03}
 CONTROL = {"denoise": False, "target_denoise": "none"}
 
 
