@@ -159,7 +159,9 @@ class SequenceTrainer(Trainer):
         if self.parallel_loss is not None and train_data.shuffle:
             train_data.sampler.set_epoch(epoch_idx)
         totals: dict[str, float] = {}
-        progress = tqdm(train_data, ncols=100, desc=f"Train {epoch_idx:>4}", disable=None if show_progress else True, leave=False)
+        progress = tqdm(
+            train_data, ncols=100, desc=f"Train {epoch_idx:>4}", disable=None if show_progress else True, leave=False
+        )
         steps = 0
         for step, interaction in enumerate(progress):
             self.optimizer.zero_grad()
@@ -310,7 +312,9 @@ class SequenceTrainer(Trainer):
             self.item_tensor = eval_data._dataset.get_item_feature().to(self.device)
         rows = CollectedRows(self.eval_collector)
         with self.model.counting_kept() if hasattr(self.model, "counting_kept") else nullcontext():
-            for batch in tqdm(eval_data, ncols=100, desc="Evaluate", disable=None if show_progress else True, leave=False):
+            for batch in tqdm(
+                eval_data, ncols=100, desc="Evaluate", disable=None if show_progress else True, leave=False
+            ):
                 if isinstance(eval_data, CandidateLoader):
                     self._collect_candidates(eval_data, *batch)
                 else:
