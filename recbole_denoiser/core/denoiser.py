@@ -235,7 +235,7 @@ class Denoiser(nn.Module):
                 flipped = [k] if config.one_layer_at_a_time else range(K)
                 below = recorder.below(draws, k) if config.one_layer_at_a_time else []
                 tape.rewind()
-                rule = SecondPass(draws, flipped, tape)
+                rule = SecondPass(draws, flipped, tape, keep_twins=config.estimator == "disarm")
                 with torch.no_grad(), ruled(self.sites, rule), recorder.skipping(below), tape:
                     again = loss_fn()
                 twin = again if weights is None else again * weights

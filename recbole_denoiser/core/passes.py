@@ -31,7 +31,7 @@ class Draw:
     Z: Tensor  # the same shape
     A: Tensor  # attention before the mask, detached
     mark: Mark | None  # right after U was drawn; None if nothing will be replayed
-    twin: Tensor | None = None  # Z~, once a second pass has flipped this draw
+    twin: Tensor | None = None  # Z~ of the second pass, if the estimator needs it
 
 
 def masked(A: Tensor, Z: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ class SecondPass:
     Phi is computed anew and the same U gives the Z that belongs to it.
     """
 
-    def __init__(self, draws: list[Draw], flipped: Iterable[int], tape: RandomTape) -> None:
-        self.draws, self.tape = draws, tape
+    def __init__(self, draws: list[Draw], flipped: Iterable[int], tape: RandomTape, keep_twins: bool) -> None:
+        self.draws, self.tape, self.keep_twins = draws, tape, keep_twins
         self.flipped = set(flipped)
         self.waiting: dict[int, list[int]] = {}  # site index -> its draws, next one first
         for k, draw in enumerate(draws):
@@ -80,7 +80,8 @@ class SecondPass:
         assert draw.mark is not None
         self.tape.wind_to(draw.mark)  # as if U had been drawn, so that dropout after this site is the first pass's
         if k in self.flipped:
-            Z = draw.twin = sample_antithetic(draw.Phi, draw.U)
+            Z = sample_antithetic(draw.Phi, draw.U)
+            draw.twin = Z if self.keep_twins else None
         elif not site.mask.is_content or k < min(self.flipped):
             Z = draw.Z
         else:
