@@ -14,11 +14,11 @@ from built import (
     check_open_masks_change_nothing,
     check_run,
 )
-from entmax import entmax15
+from entmax import entmax15, entmax_bisect
 
 from recbole_denoiser import checkpoint
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.model.entmax import Entmax
+from recbole_denoiser.model.entmax import Entmax, EntmaxByNewton
 
 
 def test_equals_the_closed_form_at_one_and_a_half() -> None:
@@ -27,6 +27,22 @@ def test_equals_the_closed_form_at_one_and_a_half() -> None:
     found = Entmax(2, 1.5)(scores)
     torch.testing.assert_close(found, entmax15(scores, dim=-1), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(found.sum(-1), torch.ones(4, 2, 7))
+
+
+@pytest.mark.parametrize("alpha", [1.01, 1.1, 1.5, 1.9, 2.0])
+def test_newton_equals_a_long_bisection_forward_and_backward(alpha: float) -> None:
+    torch.manual_seed(2)
+    scores = 3 * torch.randn(20, 2, 9, 9, dtype=torch.float64)
+    scores = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -1e4)
+    weight = torch.randn_like(scores)
+    answers = []
+    for project in (lambda x, a: entmax_bisect(x, a, dim=-1, n_iter=80), EntmaxByNewton.apply):
+        x = scores.clone().requires_grad_()
+        a = torch.full((2, 1, 1), alpha, dtype=torch.float64, requires_grad=True)
+        p = project(x, a)
+        (p * weight).sum().backward()
+        answers.append((p.detach(), x.grad, a.grad))
+    torch.testing.assert_close(answers[0], answers[1], atol=1e-9, rtol=1e-7)
 
 
 def test_larger_alpha_is_sparser_and_each_head_has_its_own() -> None:
