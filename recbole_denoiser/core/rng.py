@@ -49,7 +49,10 @@ class Mark:
 
 
 # The costly functions without side effects that come before the first attention weights.
-_PURE = (F.embedding, F.linear, F.layer_norm, F.softmax, torch.matmul, Tensor.matmul, Tensor.__matmul__)
+_PURE = (
+    F.embedding, F.linear, F.layer_norm, F.softmax, torch.matmul, Tensor.matmul, Tensor.__matmul__,
+    Tensor.add, Tensor.__add__, Tensor.div, Tensor.__truediv__,
+)  # fmt: skip
 
 
 class RandomTape(TorchFunctionMode):
