@@ -8,7 +8,7 @@ import os
 # Huge pages for torch's large tensors (Linux): steps on long sequences are up to a third faster. Read by torch once.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-from recbole_denoiser import compat  # noqa: E402
+from recbole_denoiser import compat
 
 compat.apply()
 
