@@ -1,9 +1,8 @@
 """SSE-PT and its denoiser: SASRec with a user vector in every input, and stochastic shared embeddings.
 
 Wu, Li, Hsieh and Sharpnack, "SSE-PT: Sequential Recommendation Via Personalized Transformer", RecSys 2020. The input is
-[item ; user] plus position (their eq. 2), the score <h, [item ; user]> (their eq. 5). While training, each index is
-replaced by another one with a small probability: of users, input items and target items, independently. The blocks
-are RecBole's, as in sasrec.py.
+[item ; user] plus position, the score <h, [item ; user]>. While training, each index is replaced by another one with a
+small probability: of users, input items and target items, independently. The blocks are RecBole's, as in sasrec.py.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Self-attention over relative time intervals (Li, Wang and McAuley, "Time Interval Aware Self-Attention", WSDM 2020).
 
-With r_ij the interval between items i and j (their eq. 1) the scores are Q_i . (K_j + posK_j + timeK[r_ij]) (their
-eq. 8) and the outputs sum_j A_ij (V_j + posV_j + timeV[r_ij]) (their eq. 6). Looking up timeK[r_ij] for every pair
-would make an m x m x d tensor per sequence. But r_ij has few values, so Q timeK' is computed once per value and
-gathered, and A is added up per value before it meets timeV: m x (span + 1) instead of m x m x d.
+With r_ij the interval between items i and j the scores are Q_i . (K_j + posK_j + timeK[r_ij]) and the outputs
+sum_j A_ij (V_j + posV_j + timeV[r_ij]). Looking up timeK[r_ij] for every pair would make an m x m x d tensor per
+sequence. But r_ij has few values, so Q timeK' is computed once per value and gathered, and A is added up per value
+before it meets timeV: m x (span + 1) instead of m x m x d.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Subject:
 
     def __init__(self, name: str, settings: dict[str, Any], threads: int, folder: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker  # noqa: SIM115  open as long as the process
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "worker.py"), name, json.dumps(settings)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment, cwd=folder,
