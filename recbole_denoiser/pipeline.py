@@ -94,6 +94,7 @@ def run_config(config: Config) -> dict[str, Any]:
     trainer = trainer_class(config["model"])(config, model)
     if config["resume"] and distributed.from_first(trainer.resume_file.is_file):
         trainer.resume_checkpoint(trainer.resume_file)
+    before = sum(record["train_seconds"] + record.get("valid_seconds", 0.0) for record in trainer.history)
     trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
     valid, valid_ranks = _evaluate(trainer, data.valid, config)
     test, test_ranks = _evaluate(trainer, data.test, config)
@@ -117,7 +118,7 @@ def run_config(config: Config) -> dict[str, Any]:
         "parameters": count_parameters(model),
         "ranks": "ranks.npz",
         "checkpoint": trainer.saved_model_file,
-        "seconds": perf_counter() - begin,
+        "seconds": before + perf_counter() - begin,  # with the epochs of earlier attempts
     }
     if distributed.rank() != 0:
         return content

@@ -107,9 +107,13 @@ def test_a_nonfinite_term_stops_and_names_step_term_and_checkpoint(
         pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run"})
     monkeypatch.undo()
     monkeypatch.chdir(workplace)
-    assert checkpoint.load("saved/run.last.pth")["epoch"] == 0
+    state = checkpoint.load("saved/run.last.pth")
+    assert state["epoch"] == 0
+    state["history"][0]["train_seconds"] = 1000.0
+    checkpoint.save(state, Path("saved/run.last.pth"))
     resumed = pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run", "resume": True})
     assert [record["epoch"] for record in resumed["epochs"]] == [0, 1, 2]
+    assert resumed["seconds"] > 1000  # the time of the first attempt counts
 
 
 @pytest.mark.parametrize("term", [0, 1])
