@@ -95,7 +95,9 @@ def _reproduce(options: Any) -> None:
         if key in options.settings:
             raise UserError(f"--{key} cannot be set for a whole experiment; use {instead}.")
     experiment = _narrowed(planning.load_experiment(options.experiment), options)
-    runs, missing = planning.without_missing_data(planning.plan(experiment, options.result_dir, options.settings))
+    planned = planning.plan(experiment, options.result_dir, options.settings)
+    # tables of finished runs need no data
+    runs, missing = (planned, {}) if options.report else planning.without_missing_data(planned)
     for dataset, file in missing.items():
         print(f"Data set {dataset} is left out: there is no {file}. Set --data_path.", file=sys.stderr)
     if not runs or (missing and options.datasets):

@@ -53,6 +53,14 @@ def test_the_table_holds_the_means_of_the_result_files(small_grid: SmallGrid, re
     assert (reported / "table.tex").read_text().count(r"\begin{tabular}") == 2
 
 
+def test_tables_of_finished_runs_need_no_data(small_grid: SmallGrid, reported: Path, tmp_path: Path) -> None:
+    table = (reported / "table.csv").read_text()
+    copy = shutil.copytree(reported.parent, tmp_path / "results")
+    arguments = ["reproduce", str(small_grid.folder / "small.yaml"), "--data_path=nowhere", f"--result_dir={copy}"]
+    assert main([*arguments, "--report"]) == 0
+    assert (copy / "small" / "table.csv").read_text() == table
+
+
 def test_every_run_by_itself(small_grid: SmallGrid, reported: Path) -> None:
     rows = list(csv.DictReader((reported / "runs.csv").open()))
     assert {row["run"] for row in rows} == {cell.name for cell in small_grid.planned}
