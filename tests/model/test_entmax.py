@@ -45,6 +45,15 @@ def test_newton_equals_a_long_bisection_forward_and_backward(alpha: float) -> No
     torch.testing.assert_close(answers[0], answers[1], atol=1e-9, rtol=1e-7)
 
 
+@pytest.mark.parametrize("scale", [0.0, 0.02, 0.5, 3.0])
+def test_newton_stops_early_in_single_precision(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    scores = scale * torch.randn(64, 2, 50, 50)
+    full = Entmax(2, 1.5)(scores)
+    monkeypatch.setattr("recbole_denoiser.model.entmax.ITERATIONS", 10)
+    torch.testing.assert_close(Entmax(2, 1.5)(scores), full, atol=0, rtol=0)  # it had stopped by itself
+
+
 def test_larger_alpha_is_sparser_and_each_head_has_its_own() -> None:
     torch.manual_seed(0)
     scores = torch.randn(50, 1, 9, 9).expand(-1, 3, -1, -1)
