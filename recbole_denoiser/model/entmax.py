@@ -35,8 +35,8 @@ class EntmaxByNewton(EntmaxBisectFunction):
         """X [..., m] and alpha, of a shape that broadcasts against [..., 1], -> p [..., m]."""
         ctx.alpha, ctx.dim = alpha.expand(*X.shape[:-1], 1), -1  # what backward expects
         e = 1 / (alpha - 1)
-        X = X * (alpha - 1)
-        tau = X.amax(-1, keepdim=True) - 1  # here the largest p alone is 1
+        X = (X - X.amax(-1, keepdim=True)) * (alpha - 1)  # <= 0: no digits are lost in rows with forbidden keys only
+        tau = -torch.ones_like(X[..., :1])  # here the largest p alone is 1
         accuracy = X.shape[-1] * torch.finfo(X.dtype).eps  # rounding of the sum
         for _ in range(ITERATIONS):
             u = (X - tau).clamp_min_(0)
