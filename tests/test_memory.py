@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from recbole_denoiser.memory import use_huge_pages
 
 PROGRAM = """
 import resource
@@ -28,3 +31,14 @@ def test_a_freed_block_is_used_again_without_a_page_fault() -> None:
     if switched == "False":
         pytest.skip("this C library has no such switch")
     assert int(faults) < 100  # 16 MB are 4096 pages
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0")])
+def test_huge_pages_are_asked_for_unless_the_user_decided(
+    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
+    if given is not None:
+        monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", given)
+    use_huge_pages()
+    assert os.environ["THP_MEM_ALLOC_ENABLE"] == expected
