@@ -13,6 +13,7 @@ test: .venv/installed
 	$(BIN)/mypy
 	sh tests/install_browser.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -n 2 tests/core
 
 # Speed against RecBole and the plain backbone; QUICK=1: three minutes; RECBOLE_DATA=<folder> adds ml-1m
 bench: .venv/installed
@@ -23,6 +24,7 @@ soak: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/crash.py 20
 	OMP_NUM_THREADS=1 HOSTILE_INPUT=12 $(BIN)/python -m pytest tests/test_hostile_input.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/scale.py 1 5 20 --items 1000000
+	PYTHON=$(BIN)/python sh tests/soak/cpu_paths.sh
 	PYTHON=$(PYTHON) bash tests/soak/compatibility.sh
 
 .venv/installed: setup.cfg pyproject.toml constraints.txt
