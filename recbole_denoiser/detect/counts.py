@@ -1,0 +1,90 @@
+"""Co-occurrence counts of the items of a group of users.
+
+    k_ij  = how often i and j stand within `window` places of each other in one sequence (k is symmetric)
+    deg_i = sum_j k_ij,   D = sum_i deg_i,   pop_i = how often i occurs,   q_i = pop_i / sum_j pop_j
+
+Item id n (one more than there are) is the empty item: no counts, no vector. It stands at missing places and for items
+that are unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse
+
+DENSE_ITEMS = 6000  # up to here the table is a plain array: 144 MB
+CHUNK = 1_000_000  # interactions counted at once
+
+
+@dataclass
+class Counts:
+    """Counts of `n_items` items; `table` is [n + 1, n + 1], dense or CSR, the last row and column empty."""
+
+    table: np.ndarray | sparse.csr_matrix
+    popularity: np.ndarray  # [n + 1]
+    degree: np.ndarray = field(init=False)  # [n + 1]
+
+    def __post_init__(self) -> None:
+        self.degree = np.asarray(self.table.sum(1), dtype=np.float64).ravel()
+
+    @property
+    def n_items(self) -> int:
+        return len(self.popularity) - 1
+
+    @property
+    def total(self) -> float:
+        """D, at least 1 so that it can divide."""
+        return max(float(self.degree.sum()), 1.0)
+
+    @property
+    def frequency(self) -> np.ndarray:
+        """q: [n + 1]."""
+        return self.popularity / max(float(self.popularity.sum()), 1.0)
+
+    def pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """k of each pair; the arrays have one shape."""
+        if isinstance(self.table, np.ndarray):
+            return self.table[first, second]
+        return np.asarray(self.table[first.ravel(), second.ravel()], dtype=np.float32).reshape(first.shape)
+
+
+def count(user: np.ndarray, item: np.ndarray, n_items: int, window: int, weight: np.ndarray | None = None) -> Counts:
+    """Count rows grouped by user in time order. A weight per row w makes a pair count w_i w_j."""
+    size = n_items + 1
+    popularity = np.bincount(item, weight, minlength=size).astype(np.float64)
+    table: np.ndarray | sparse.csr_matrix
+    if size <= DENSE_ITEMS:
+        half = np.zeros(size * size)
+        for first, second, pair_weight in _pairs(user, item, window, weight):
+            half += np.bincount(first * size + second, pair_weight, minlength=size * size)
+        table = half.reshape(size, size).astype(np.float32)
+        table = table + table.T
+    else:
+        table = sparse.csr_matrix((size, size), dtype=np.float32)
+        for first, second, pair_weight in _pairs(user, item, window, weight):
+            data = np.ones(len(first), np.float32) if pair_weight is None else pair_weight.astype(np.float32)
+            table = table + sparse.coo_matrix((data, (first, second)), shape=(size, size)).tocsr()
+        table = (table + table.T).tocsr()
+        table.sort_indices()
+    return Counts(table, popularity)
+
+
+def _pairs(user: np.ndarray, item: np.ndarray, window: int, weight: np.ndarray | None):
+    """Pairs (i before j) within the window, in pieces of about CHUNK rows times the window."""
+    rows = len(item)
+    for start in range(0, rows, CHUNK):
+        stop = min(start + CHUNK, rows)
+        first, second, weights = [], [], []
+        for distance in range(1, window + 1):
+            last = min(stop, rows - distance)
+            if last <= start:
+                break
+            same = user[start:last] == user[start + distance : last + distance]
+            first.append(item[start:last][same])
+            second.append(item[start + distance : last + distance][same])
+            if weight is not None:
+                weights.append((weight[start:last] * weight[start + distance : last + distance])[same])
+        if first:
+            yield np.concatenate(first), np.concatenate(second), np.concatenate(weights) if weights else None
