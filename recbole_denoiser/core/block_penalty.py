@@ -45,6 +45,11 @@ def _block_penalty(
     valid: Tensor | None,
     config: DenoiserConfig,
 ) -> Tensor:
+    if not call.input_is_kept():
+        raise UserError(
+            f"The Jacobian penalty needs the input of {type(block).__name__}, which the model overwrites in place: "
+            "write x = x + y instead of x += y, or set gamma to 0."
+        )
     x = _input_of(call)
     if x.dim() != 3:
         raise UserError(

@@ -33,7 +33,7 @@ from recbole_denoiser.core.kept import KeptCounter, position_kept_share
 from recbole_denoiser.core.masks import AttentionMask, gate, live_for
 from recbole_denoiser.core.objective import WHOLE, DenoiserLoss, Share, Weights, row_credits, valid_for
 from recbole_denoiser.core.passes import BlockRecorder, Draw, FirstPass, SecondPass, masked, ruled
-from recbole_denoiser.core.rng import RandomTape
+from recbole_denoiser.core.replay import Replay
 from recbole_denoiser.errors import UserError
 
 
@@ -181,11 +181,11 @@ class Denoiser(nn.Module):
         config = self.config
         graph = torch.is_grad_enabled()
         two_pass = self.enabled and graph and config.estimator in TWO_PASS
-        tape = RandomTape(self.sites[0].mask.phi.device) if two_pass else None
-        first = FirstPass(config, tape) if self.enabled else None
-        recorder = BlockRecorder(self.sites, tape)
+        replay = Replay(self.sites[0].mask.phi.device) if two_pass else None
+        first = FirstPass(config, replay) if self.enabled else None
+        recorder = BlockRecorder(self.sites, replay)
         record = graph and (config.gamma > 0 or (two_pass and config.one_layer_at_a_time))
-        with ruled(self.sites, first), recorder.recording() if record else nullcontext(), tape or nullcontext():
+        with ruled(self.sites, first), recorder.recording() if record else nullcontext(), replay or nullcontext():
             losses = loss_fn()
         draws = first.draws if first is not None else []
         fixed = objective.position_weights(losses, self._valid, weights)  # the second pass uses the same
@@ -203,7 +203,7 @@ class Denoiser(nn.Module):
                 self.control.update(objective.pruned_share(draws, self._valid, config))
             mask_term = self.beta * r_m
             if graph and config.estimator not in PATHWISE:
-                mask_term = mask_term + self._estimate(loss_fn, draws, losses.detach(), fixed, tape, recorder)
+                mask_term = mask_term + self._estimate(loss_fn, draws, losses.detach(), fixed, replay, recorder)
         r_j = zero
         if graph and config.gamma > 0:
             r_j = block_penalties(self.sites, recorder, draws, self._valid, config) * share.real
@@ -221,23 +221,25 @@ class Denoiser(nn.Module):
         draws: list[Draw],
         losses: Tensor,
         weights: Tensor | None,
-        tape: RandomTape | None,
+        replay: Replay | None,
         recorder: BlockRecorder,
     ) -> Tensor:
         """The zero-valued surrogate of all layers; losses: those of the first pass."""
         config, K = self.config, len(draws)
-        end = None if tape is None else tape.mark()
+        end = None if replay is None else replay.mark()
         f = losses if weights is None else losses * weights
         twin: Tensor | None = None
         total = f.new_zeros(())
         for k, draw in enumerate(draws):
-            if tape is not None and (twin is None or config.one_layer_at_a_time):
+            if replay is not None and end is not None and (twin is None or config.one_layer_at_a_time):
                 flipped = [k] if config.one_layer_at_a_time else range(K)
                 below = recorder.below(draws, k) if config.one_layer_at_a_time else []
-                tape.rewind()
-                rule = SecondPass(draws, flipped, tape, keep_twins=config.estimator == "disarm")
-                with torch.no_grad(), ruled(self.sites, rule), recorder.skipping(below), tape:
+                replay.rewind()
+                rule = SecondPass(draws, flipped, replay, keep_twins=config.estimator == "disarm")
+                with torch.no_grad(), ruled(self.sites, rule), recorder.skipping(below), replay:
                     again = loss_fn()
+                rule.finish(below)
+                replay.check(end)
                 twin = again if weights is None else again * weights
             credit_b = row_credits(f, draw, k, K, config)
             credit_twin = None if twin is None else row_credits(twin, draw, k, K, config)
@@ -249,6 +251,6 @@ class Denoiser(nn.Module):
             bits = None if draw.twin is None else (draw.Z, draw.twin)
             coef = layer_coefficients(config.estimator, Phi, draw.U, row_signal, valid, config.causal, live, bits)
             total = total + surrogate(coef, draw.Phi)
-        if tape is not None and end is not None:
-            tape.wind_to(end)
+        if replay is not None and end is not None:
+            replay.wind_to(end)
         return total

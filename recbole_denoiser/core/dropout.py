@@ -34,7 +34,7 @@ def dropout_noise(x: Tensor, p: float) -> Tensor:
 
 
 def fast_dropout(x: Tensor, p: float) -> Tensor:
-    """Dropout of a CPU tensor. Like torch's functions it can be seen by a TorchFunctionMode, such as rng.RandomTape."""
+    """Dropout of a CPU tensor. Like torch's functions it can be seen by a TorchFunctionMode, such as replay.Replay."""
     if has_torch_function_unary(x):
         return handle_torch_function(fast_dropout, (x,), x, p)
     return x * dropout_noise(x, p)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from recbole_denoiser.core.rng import restore_rng, save_rng
+from recbole_denoiser.core.replay import restore_rng, save_rng
 
 BlockFn = Callable[[Tensor], Tensor]  # [B, m, d] -> [B, m, d]
 

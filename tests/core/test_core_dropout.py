@@ -9,7 +9,7 @@ from toy_models import items_and_targets, softmax_encoder
 
 from recbole_denoiser.core import DenoiserConfig, denoise, passes
 from recbole_denoiser.core.dropout import FastDropout, dropout_noise, random_int16, uniform, use_fast_dropout
-from recbole_denoiser.core.rng import RandomTape
+from recbole_denoiser.core.replay import Replay
 
 ITEMS, TARGETS = items_and_targets()
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ def test_dropout_keeps_the_mean(p: float) -> None:
     assert abs(float(noise.mean()) - 1) < 1e-2
 
 
-def test_the_tape_draws_nothing_anew() -> None:
+def test_the_replay_draws_nothing_anew() -> None:
     """Replayed noise is the same, and so is the random state behind it."""
     dropout = FastDropout(0.5).train()
     x = torch.ones(4, 8)
@@ -48,11 +48,11 @@ def test_the_tape_draws_nothing_anew() -> None:
     plain = [dropout(x), dropout(x)]
     after = torch.get_rng_state()
     torch.manual_seed(0)
-    tape = RandomTape(CPU)
-    with tape:
+    replay = Replay(CPU)
+    with replay:
         first = [dropout(x), dropout(x)]
-    tape.rewind()
-    with tape:
+    replay.rewind()
+    with replay:
         second = [dropout(x), dropout(x)]
     assert torch.equal(torch.get_rng_state(), after)
     for a, b, c in zip(plain, first, second, strict=True):
