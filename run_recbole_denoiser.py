@@ -2,7 +2,7 @@
 
 import sys
 
-from recbole_denoiser.cli import main
+from recbole_denoiser.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["run", *sys.argv[1:]]))

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from recbole_denoiser.config import read_yaml
-from recbole_denoiser.paths import properties_folder
-from recbole_denoiser.schema import (
+from recbole_denoiser.integration.config import read_yaml
+from recbole_denoiser.integration.paths import properties_folder
+from recbole_denoiser.integration.schema import (
     BACKBONE_KEYS,
     BASELINE_KEYS,
     DENOISER_KEYS,

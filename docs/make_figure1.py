@@ -85,7 +85,7 @@ def write_shop(folder: Path, count: int = 600, seed: int = 0) -> None:
 
 def train(folder: Path, **changes: Any) -> Path:
     """Train on the shop; gives the folder of the run."""
-    from recbole_denoiser import pipeline
+    from recbole_denoiser.runs import pipeline
 
     write_shop(folder / "data")
     places = {"data_path": folder / "data", "result_dir": folder / "results", "checkpoint_dir": folder / "saved"}
@@ -95,10 +95,10 @@ def train(folder: Path, **changes: Any) -> Path:
 
 def explanation(run: Path) -> Any:
     """Figure 1's sequence, and a customer of the shop."""
-    from recbole_denoiser.explain import explain
-    from recbole_denoiser.recommend import Recommender
-    from recbole_denoiser.report.histories import histories_of, user_history
-    from recbole_denoiser.sequences import from_lists
+    from recbole_denoiser.analysis.explain import explain
+    from recbole_denoiser.analysis.histories import histories_of, user_history
+    from recbole_denoiser.analysis.recommend import Recommender
+    from recbole_denoiser.data.sequences import from_lists
 
     recommender = Recommender.load(run)
     days = [[1_650_000_000.0 + 86_400 * day for day in range(len(FIGURE_1))]]

@@ -1,24 +1,45 @@
-"""Rec-Denoiser for RecBole: trainable attention masks and Jacobian smoothing for sequential recommenders.
+"""Denoising for sequential recommenders: find the noise, take it out, and Rec-Denoiser's attention masks for RecBole.
 
-Importing the package makes RecBole's own entry points know its models and run on today's NumPy and torch.
+Importing the package makes RecBole's own entry points know its models and run on today's NumPy and torch, as soon as
+RecBole itself is imported. The names below are loaded when they are first used.
 """
 
-from recbole_denoiser import memory
+from __future__ import annotations
 
-memory.use_huge_pages()  # before torch makes its first tensor
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from recbole_denoiser import compat  # noqa: E402
+from recbole_denoiser.integration.install import install
 
-compat.apply()
+if TYPE_CHECKING:
+    from recbole_denoiser.core import Denoiser, DenoiserConfig, denoise
+    from recbole_denoiser.errors import UserError
+    from recbole_denoiser.integration.config import Config
+    from recbole_denoiser.runs.pipeline import run
 
-from recbole_denoiser import registry  # noqa: E402 - after the repairs
-
-registry.register()
-
-from recbole_denoiser.config import Config  # noqa: E402
-from recbole_denoiser.core import Denoiser, DenoiserConfig, denoise  # noqa: E402
-from recbole_denoiser.errors import UserError  # noqa: E402
-from recbole_denoiser.pipeline import run  # noqa: E402
-
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Config", "Denoiser", "DenoiserConfig", "UserError", "__version__", "denoise", "run"]
+
+# public name -> module that defines it
+_PLACES = {
+    "Config": "integration.config",
+    "Denoiser": "core",
+    "DenoiserConfig": "core",
+    "UserError": "errors",
+    "denoise": "core",
+    "run": "runs.pipeline",
+}
+
+install()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'recbole_denoiser' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"recbole_denoiser.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

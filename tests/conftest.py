@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from toy_data import quick_settings, toy_rows, write_inter
+from trained import away, figure1, noisy, noisy_run, shop_run, train_toy  # noqa: F401 - fixtures
+
+from recbole_denoiser.integration.processor import mend_half_precision
 
 torch.set_num_threads(1)
+mend_half_precision()  # before the first matrix product of the whole test run
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-from recbole_denoiser import distributed, launch
-from recbole_denoiser.config import Config
 from recbole_denoiser.core import block_penalty, jacobian, passes
-from recbole_denoiser.pipeline import build_model, load_data
-from recbole_denoiser.registry import trainer_class
+from recbole_denoiser.integration import parallel
+from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.registry import trainer_class
+from recbole_denoiser.runs import launch
+from recbole_denoiser.runs.pipeline import build_model, load_data
 
 ROWS = 8  # of the global batch
 
@@ -43,7 +44,7 @@ def _work(environment: dict[str, str], file: Path, work: Callable[..., Any], arg
     except Exception:
         given = traceback.format_exc()
     torch.save(given, file)
-    distributed.stop()
+    parallel.stop()
 
 
 def everything(variants: list[dict[str, Any]], splits: list[dict[str, Any]], flags: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def _gradients(flags: dict[str, Any]) -> dict[str, Any]:
     network = build_model(config, data.train._dataset)
     torch.manual_seed(3)
     batch = data.train._dataset[list(range(ROWS))]
-    mine = distributed.own_part(ROWS)
+    mine = parallel.own_part(ROWS)
     calls = 0
 
     def same_uniform(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -84,7 +85,7 @@ def _gradients(flags: dict[str, Any]) -> dict[str, Any]:
     passes.uniform, jacobian.draw_projection = same_uniform, same_projection  # type: ignore[assignment]
     assert block_penalty.jacobian_penalty is jacobian.jacobian_penalty
     network.train()
-    loss = distributed.wrap(network) if distributed.is_parallel() else network.calculate_loss
+    loss = parallel.wrap(network) if parallel.is_parallel() else network.calculate_loss
     terms = loss(batch[mine])
     sum(terms).backward()
     grads = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
@@ -121,7 +122,7 @@ def skipped_step(flags: dict[str, Any]) -> list[Any]:
         nonlocal calls
         calls += 1
         rec, mask, jacobian_term = plain(interaction)
-        return (rec * float("nan") if distributed.rank() == 1 and calls == 1 else rec), mask, jacobian_term
+        return (rec * float("nan") if parallel.rank() == 1 and calls == 1 else rec), mask, jacobian_term
 
     network.calculate_loss = sometimes_bad
     losses = trainer._train_epoch(data.train, 0)

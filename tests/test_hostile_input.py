@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from toy_data import toy_rows, write_inter
 
-from recbole_denoiser import pipeline
-from recbole_denoiser.config import Config, parse_value
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config, parse_value
+from recbole_denoiser.runs import pipeline
 
 HEADER = ["user_id:token", "item_id:token", "timestamp:float"]
 SMALL = {

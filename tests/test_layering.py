@@ -1,47 +1,118 @@
-"""One direction: core knows no RecBole, data knows no model, nothing but the entry points knows the command line."""
+"""One direction, strictly downward: every import of the package, lazy ones included, goes to a folder further up this table."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import recbole_denoiser
 
 PACKAGE = Path(recbole_denoiser.__file__).parent
+# a folder (or a module at the top) may import itself and what stands in the lines above; one line: they do not know each other
+ORDER = [
+    ("errors",),
+    ("files",),
+    ("core", "detect"),
+    ("integration",),
+    ("data",),
+    ("model",),
+    ("training",),
+    ("runs",),
+    ("analysis",),
+    ("experiments",),
+    ("report",),
+    ("cli",),
+    ("__init__", "__main__"),  # the doors
+]
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def imports(file: Path) -> set[str]:
+    """Dotted names that a file imports anywhere in it, those for type checkers only excepted."""
     names = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    ignored = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in ignored:
+            continue
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            names.add(node.module or "")
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
     return names
 
 
-def test_core_imports_no_recbole() -> None:
-    allowed = ("recbole_denoiser.core", "recbole_denoiser.errors")
-    for file in (PACKAGE / "core").glob("*.py"):
-        for name in imports(file):
-            assert not name.startswith("recbole.") and name != "recbole", f"{file.name} imports {name}"
-            assert not name.startswith("recbole_denoiser.") or name.startswith(allowed), f"{file.name} imports {name}"
+def folder_of(module: str) -> str:
+    """recbole_denoiser.core.masks -> core"""
+    return module.split(".")[1]
 
 
-def test_data_imports_no_model() -> None:
-    for file in (PACKAGE / "data").glob("*.py"):
-        assert not any(name.startswith(("recbole_denoiser.model", "recbole.model")) for name in imports(file)), (
-            file.name
-        )
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_go_downward(file: Path) -> None:
+    parts = file.relative_to(PACKAGE).with_suffix("").parts
+    here = parts[0]
+    assert here in LEVEL, f"{here} has no place in ORDER"
+    for name in imports(file):
+        if not name.startswith("recbole_denoiser."):
+            continue
+        there = folder_of(name)
+        if there not in LEVEL:  # a public name of the package itself, which reaches everywhere
+            raise AssertionError(f"{'/'.join(parts)} imports {name}: import it from the module that defines it")
+        assert there == here or LEVEL[there] < LEVEL[here], f"{'/'.join(parts)} imports {name}"
 
 
-def test_nothing_imports_the_command_line() -> None:
-    for file in PACKAGE.rglob("*.py"):
-        if file.name != "__main__.py":
-            assert "recbole_denoiser.cli" not in imports(file), file.name
+@pytest.mark.parametrize(("folder", "forbidden"), [("core", ("recbole",)), ("detect", ("recbole", "torch"))])
+def test_core_and_detect_stand_alone(folder: str, forbidden: tuple[str, ...]) -> None:
+    for file in (PACKAGE / folder).rglob("*.py"):
+        assert not {name.split(".")[0] for name in imports(file)} & set(forbidden), file.name
 
 
 def test_nothing_imports_quick_start() -> None:
-    for file in PACKAGE.rglob("*.py"):
+    """It imports ray at its top."""
+    for file in MODULES:
         assert not any(name.startswith("recbole.quick_start") for name in imports(file)), file.name
+
+
+def test_core_loads_neither_recbole_nor_the_repairs() -> None:
+    script = (
+        "import os, sys, numpy as np; before = set(np.__dict__), dict(os.environ); import recbole_denoiser;"
+        "from recbole_denoiser.core import denoise;"
+        "assert not [m for m in sys.modules if m.split('.')[0] == 'recbole'], 'RecBole was imported';"
+        "assert 'recbole_denoiser.integration.compat' not in sys.modules;"
+        "assert not hasattr(np, 'float_') or 'float_' in before[0], 'NumPy was patched';"
+        "assert dict(os.environ) == before[1], 'the environment was changed'"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_repairs_come_with_recbole() -> None:
+    script = (
+        "import recbole_denoiser, numpy as np, recbole; assert np.float_ is np.float64;"
+        "from recbole.utils import get_model;"
+        "assert get_model('SASRecDenoiser').__module__ == 'recbole_denoiser.model.sasrec';"
+        "assert get_model('SASRec').__module__.startswith('recbole.');"
+        "import recbole.trainer, torch; assert recbole.trainer.SASRecDenoiserTrainer.__name__ == 'SequenceTrainer';"
+        "import recbole.model.sequential_recommender; assert not torch.is_anomaly_enabled()"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_recbole_may_come_first() -> None:
+    script = (
+        "import numpy as np; np.float_ = np.float64; np.complex_ = np.complex128; np.unicode_ = np.str_;"
+        "from recbole.config import Config; import recbole.utils, recbole_denoiser;"
+        "assert recbole.utils.get_model('SASRecDenoiser').__module__ == 'recbole_denoiser.model.sasrec'"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recbole_denoiser.paths import property_file
+from recbole_denoiser.integration.paths import property_file
 
 CHECKOUT = Path(__file__).parent.parent
 

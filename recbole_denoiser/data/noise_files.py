@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from recbole_denoiser.config import Config, read_yaml, set_key
 from recbole_denoiser.data.atomic import check_header
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.paths import property_file
+from recbole_denoiser.integration.config import Config, read_yaml, set_key
+from recbole_denoiser.integration.paths import property_file
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from recbole_denoiser import pipeline
-from recbole_denoiser.checkpoint import write_atomically
-from recbole_denoiser.config import read_yaml
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments import claim
-from recbole_denoiser.experiments.runs import RESULT_FILE
+from recbole_denoiser.files import write_text
+from recbole_denoiser.integration.config import read_yaml
+from recbole_denoiser.runs import pipeline
+from recbole_denoiser.runs.record import RESULT_FILE
 
 CELL_FILE = "cell.yaml"
 TAKEN = 3  # exit code: another process has this run
@@ -28,7 +28,7 @@ def write_cell(folder: Path, model: str, dataset: str, settings: dict[str, Any])
     """What ``run_cell`` needs to know, in ``<folder>/cell.yaml``."""
     content = {"model": model, "dataset": dataset, "settings": settings}
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-    write_atomically(folder / CELL_FILE, lambda stream: stream.write(text.encode("utf-8")))
+    write_text(folder / CELL_FILE, text)
 
 
 def run_cell(folder: Path) -> bool:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments.runs import Run, load_runs
 from recbole_denoiser.experiments.stats import PairedTest, compare, holm
 from recbole_denoiser.experiments.table_text import metric_name, p_text
 from recbole_denoiser.experiments.tables import TESTS, ResultTable, build_table, group_runs
+from recbole_denoiser.runs.record import Run, load_runs
 
 
 @dataclass(frozen=True)

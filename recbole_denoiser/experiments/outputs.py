@@ -15,14 +15,15 @@ from typing import Any
 
 import yaml
 
-from recbole_denoiser.checkpoint import write_atomically
+from recbole_denoiser.analysis import pruning
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments import plots, pruning
+from recbole_denoiser.experiments import plots
 from recbole_denoiser.experiments.paper import load_paper_table
 from recbole_denoiser.experiments.plan import Experiment, PlannedRun, Point
-from recbole_denoiser.experiments.runs import Run, load_run
 from recbole_denoiser.experiments.table_text import to_csv, to_latex, to_markdown
 from recbole_denoiser.experiments.tables import ResultTable, build_table
+from recbole_denoiser.files import write_text
+from recbole_denoiser.runs.record import Run, load_run
 
 KEPT = "epoch"  # the x of a figure that shows the kept share of attentions
 
@@ -55,12 +56,6 @@ def write_outputs(experiment: Experiment, planned: Sequence[PlannedRun], folder:
     if experiment.pruning:  # last: it opens checkpoints, which someone may have removed
         files += _pruning(finished, folder)
     return files
-
-
-def write_text(file: Path, text: str) -> Path:
-    """A text file, never half-written."""
-    write_atomically(file, lambda stream: stream.write(text.encode("utf-8")))
-    return file
 
 
 def _pruning(finished: Sequence[Finished], folder: Path) -> list[Path]:

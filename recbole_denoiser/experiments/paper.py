@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.paths import properties_folder
+from recbole_denoiser.integration.paths import properties_folder
 
 
 @dataclass(frozen=True)

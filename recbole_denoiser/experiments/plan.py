@@ -31,12 +31,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recbole_denoiser import results
-from recbole_denoiser.config import Config, read_yaml, set_key
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments.runs import RESULT_FILE, load_run
 from recbole_denoiser.experiments.tables import TESTS
-from recbole_denoiser.paths import properties_folder
+from recbole_denoiser.integration.config import Config, read_yaml, set_key
+from recbole_denoiser.integration.paths import properties_folder
+from recbole_denoiser.runs import results
+from recbole_denoiser.runs.record import RESULT_FILE, load_run
 
 EXPERIMENTS = ("table2", "noise", "length", "regularizers", "ablation")
 Point = tuple[tuple[str, Any], ...]  # what is varied, as (key, value) pairs

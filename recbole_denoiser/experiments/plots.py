@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from recbole_denoiser.checkpoint import write_atomically
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.table_text import metric_name
+from recbole_denoiser.files import write_atomically
 
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from recbole_denoiser.experiments.plan import PlannedRun
-from recbole_denoiser.experiments.runs import RESULT_FILE
+from recbole_denoiser.runs.record import RESULT_FILE
 
 
 class Progress:

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import stats as scipy_stats
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments.runs import Ranks, Run
+from recbole_denoiser.runs.record import Ranks, Run
 
 PERMUTATIONS = 9_999
 BOOTSTRAPS = 2_000

@@ -15,7 +15,6 @@ import numpy as np
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import PaperTable
-from recbole_denoiser.experiments.runs import Run
 from recbole_denoiser.experiments.stats import (
     aligned_values,
     holm,
@@ -24,6 +23,7 @@ from recbole_denoiser.experiments.stats import (
     t_p,
     wilcoxon_p,
 )
+from recbole_denoiser.runs.record import Run
 
 TESTS: dict[str, Callable[[np.ndarray], float]] = {"permutation": permutation_p, "t": t_p, "wilcoxon": wilcoxon_p}
 RANKS_TOLERANCE = 1e-3  # between a metric of result.json (rounded) and the same from the ranks

@@ -23,15 +23,16 @@ from typing import Any
 
 import yaml
 
-from recbole_denoiser import results
-from recbole_denoiser.config import Config, read_yaml, set_key
+from recbole_denoiser import files
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments import processes
 from recbole_denoiser.experiments.cell import run_or_wait, write_cell
 from recbole_denoiser.experiments.claim import Holder, myself
-from recbole_denoiser.experiments.outputs import write_text
-from recbole_denoiser.experiments.runs import RESULT_FILE
-from recbole_denoiser.paths import property_file
+from recbole_denoiser.files import write_text
+from recbole_denoiser.integration.config import Config, read_yaml, set_key
+from recbole_denoiser.integration.paths import property_file
+from recbole_denoiser.runs import results
+from recbole_denoiser.runs.record import RESULT_FILE
 
 SAMPLERS = ("tpe", "random", "grid")
 PLACES = ("data_path", "show_progress", "num_threads")  # settings that change no number
@@ -184,7 +185,7 @@ def run_workers(study: Study, trials: int, jobs: int) -> None:
     open_study(study)  # makes the storage before the workers race for it
     specification = study.folder / "study.json"
     content = {**asdict(study), "folder": str(study.folder), "trials": trials}
-    results.write_json(specification, content)
+    files.write_json(specification, content)
     logs = [study.folder / f"worker-{number + 1}.log" for number in range(jobs)]
     workers = [processes.start("recbole_denoiser.experiments.tune", [str(specification)], log) for log in logs]
     with processes.termination_is_an_interrupt():

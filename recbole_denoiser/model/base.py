@@ -20,7 +20,7 @@ from recbole_denoiser.core import DenoiserConfig, denoise, target_weights, warme
 from recbole_denoiser.core.dropout import use_fast_dropout
 from recbole_denoiser.core.masks import live_counts
 from recbole_denoiser.data.rows import Fields
-from recbole_denoiser.distributed import batch_share, total
+from recbole_denoiser.integration.parallel import batch_share, total
 
 
 @dataclass

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from recbole.model.sequential_recommender.bert4rec import BERT4Rec
 from torch import Tensor, nn
 
-from recbole_denoiser.inference import last_row
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align, use_fast_kernels
+from recbole_denoiser.model.last_row import last_row
 
 
 class BERT4RecDenoiser(SequenceModel, BERT4Rec):

@@ -10,8 +10,8 @@ from typing import Any
 from recbole.model.sequential_recommender.sasrec import SASRec
 from torch import Tensor, nn
 
-from recbole_denoiser.inference import last_row
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, use_fast_kernels
+from recbole_denoiser.model.last_row import last_row
 
 
 class SASRecDenoiser(SequenceModel, SASRec):

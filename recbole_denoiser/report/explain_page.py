@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recbole_denoiser.explain import Explanation
-from recbole_denoiser.report.html import page, template, write_page
+from recbole_denoiser.analysis.explain import Explanation
+from recbole_denoiser.files import write_text
+from recbole_denoiser.report.html import page, template
 
 STYLES = ("base.css", "explain.css")
 SCRIPTS = ("base.js", "links.js", "matrix.js", "explain.js")
@@ -20,4 +21,4 @@ def explain_html(explanation: Explanation) -> str:
 
 def write_explain_page(explanation: Explanation, file: Path) -> None:
     """Write the page."""
-    write_page(file, explain_html(explanation))
+    write_text(file, explain_html(explanation))

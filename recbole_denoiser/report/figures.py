@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from recbole_denoiser.checkpoint import write_atomically
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments import plots
-from recbole_denoiser.experiments.runs import Run
+from recbole_denoiser.files import write_atomically
 from recbole_denoiser.report.metrics import Measured
 from recbole_denoiser.report.runs import live
+from recbole_denoiser.runs.record import Run
 
 PANEL = (3.5, 2.7)  # inches
 TERMS = {"rec": "recommendation loss", "mask": "mask term", "jacobian": "Jacobian term", "loss": "loss"}

@@ -12,10 +12,7 @@ import html
 import json
 import re
 from importlib import resources
-from pathlib import Path
 from typing import Any
-
-from recbole_denoiser.checkpoint import write_atomically
 
 _ESCAPED = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -52,8 +49,3 @@ def page(title: str, styles: tuple[str, ...], scripts: tuple[str, ...], body: st
         body=body,
         data="" if data is None else json_block(data),
     )
-
-
-def write_page(file: Path, text: str) -> None:
-    """Write a page."""
-    write_atomically(file, lambda stream: stream.write(text.encode("utf-8")))

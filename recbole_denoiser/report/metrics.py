@@ -9,8 +9,8 @@ import numpy as np
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import PaperTable
-from recbole_denoiser.experiments.runs import Run
 from recbole_denoiser.experiments.stats import METRIC, align, bootstrap_interval, holm, paired_test, per_user
+from recbole_denoiser.runs.record import Run
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 
 from recbole_denoiser.experiments.paper import PaperTable, load_paper_table
-from recbole_denoiser.experiments.runs import Run
+from recbole_denoiser.files import write_text
 from recbole_denoiser.report import figures
-from recbole_denoiser.report.html import fill, page, template, write_page
+from recbole_denoiser.report.html import fill, page, template
 from recbole_denoiser.report.metrics import Measured, differences, main_metrics, measured
 from recbole_denoiser.report.runs import (
     differing_settings,
@@ -24,6 +24,7 @@ from recbole_denoiser.report.runs import (
     pruning_quality,
     setting_text,
 )
+from recbole_denoiser.runs.record import Run
 
 STYLES = ("base.css", "report.css")
 SCRIPTS = ("base.js",)
@@ -56,7 +57,7 @@ def write_report(runs: Sequence[Run], file: Path) -> list[Path]:
         facts=escape(_facts(runs[0]) if alone else "; ".join(names)),
         sections="\n".join(section for section in sections if section),
     )
-    write_page(file, page(heading, STYLES, SCRIPTS, body))
+    write_text(file, page(heading, STYLES, SCRIPTS, body))
     return [file, *drawn.files]
 
 

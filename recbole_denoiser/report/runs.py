@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recbole_denoiser import checkpoint
 from recbole_denoiser.core import gate
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments.runs import RESULT_FILE, Run, load_run, load_runs
-from recbole_denoiser.reopen import checkpoint_file, find_run, read_result
+from recbole_denoiser.runs.record import RESULT_FILE, Run, load_run, load_runs
+from recbole_denoiser.runs.reopen import checkpoint_file, find_run, read_result
+from recbole_denoiser.training import checkpoint
 
 # settings that say where and how, not what: left out of the comparison
 _PLACES = {
@@ -99,7 +99,7 @@ def mask_gates(run: Run) -> list[Tensor] | None:
 
 def is_causal(run: Run) -> bool:
     """Whether positions read earlier ones only, by the class of the run's model."""
-    from recbole_denoiser.registry import model_class
+    from recbole_denoiser.integration.registry import model_class
 
     return bool(getattr(model_class(run.model), "causal", True))
 

@@ -16,7 +16,7 @@ BUILD = """
 import json, resource, sys, time
 import recbole_denoiser
 from recbole.data.dataset import SequentialDataset
-from recbole_denoiser.config import Config
+from recbole_denoiser.integration.config import Config
 from recbole_denoiser.data.dataset import SequenceDataset
 who, dataset, data_path = sys.argv[1:4]
 config = Config("SASRecDenoiser", dataset, flags={"data_path": data_path})

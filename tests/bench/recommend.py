@@ -20,8 +20,8 @@ import numpy as np
 
 def untrained(dataset: str, data_path: str, folder: Path, **changes: Any) -> Any:
     """A recommender of a run without epochs."""
-    from recbole_denoiser import pipeline
-    from recbole_denoiser.recommend import Recommender
+    from recbole_denoiser.analysis.recommend import Recommender
+    from recbole_denoiser.runs import pipeline
 
     flags = {"data_path": data_path, "epochs": 0, "state": "ERROR", "show_progress": False, "num_threads": 1, **changes}
     places = {"result_dir": str(folder / "results"), "checkpoint_dir": str(folder / "saved")}

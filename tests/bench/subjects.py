@@ -37,9 +37,9 @@ def timed(work: Callable[[], float]) -> Round:
 
 def _ours(dataset: str, data_path: str, **flags: Any) -> tuple[Any, Any, Any]:
     """Data, model and trainer by the package's own path."""
-    from recbole_denoiser import pipeline
-    from recbole_denoiser.config import Config
-    from recbole_denoiser.registry import trainer_class
+    from recbole_denoiser.integration.config import Config
+    from recbole_denoiser.integration.registry import trainer_class
+    from recbole_denoiser.runs import pipeline
 
     config = Config("SASRecDenoiser", dataset, flags={**SIZES, **QUIET, "data_path": data_path, **flags})
     data = pipeline.load_data(config)

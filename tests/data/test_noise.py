@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from recbole_denoiser import pipeline
-from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config
+from recbole_denoiser.runs import pipeline
 
 
 def load(settings: dict, model: str = "SASRecDenoiser", **changes: Any) -> pipeline.Data:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recbole_denoiser import pipeline
-from recbole_denoiser.cli import main
-from recbole_denoiser.config import Config
+from recbole_denoiser.cli.main import main
+from recbole_denoiser.integration.config import Config
+from recbole_denoiser.runs import pipeline
 
 HEADER = "item_id:token\trating:float\tuser_id:token\ttimestamp:float\n"
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recbole_denoiser.data.prepare import keep, prepare, safe_token
-from recbole_denoiser.data.prepare_report import agrees
+from recbole_denoiser.data.prepare.convert import keep, prepare, safe_token
+from recbole_denoiser.data.prepare.statistics import agrees
 from recbole_denoiser.errors import UserError
 
 DAY = 86_400

@@ -10,10 +10,10 @@ import torch
 from recbole.data.dataset import SequentialDataset
 from toy_data import write_inter
 
-from recbole_denoiser.config import Config
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config
 
 FIELDS = Fields("user_id", "item_id", "item_length", "_list", "neg_")
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from recbole.data.dataset import Dataset
 
-from recbole_denoiser.config import Config
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.data.split import leave_one_out, split_rows
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config
 
 
 class RecBoleSplit(SequenceDataset):

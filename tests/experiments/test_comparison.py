@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_grid import SmallGrid, make_once
 
-from recbole_denoiser.cli import main
+from recbole_denoiser.cli.main import main
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.comparison import compare_runs, named_runs
 from recbole_denoiser.experiments.stats import per_user

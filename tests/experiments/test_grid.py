@@ -16,7 +16,7 @@ import psutil
 import pytest
 import yaml
 
-from recbole_denoiser.cli import main
+from recbole_denoiser.cli.main import main
 from recbole_denoiser.experiments import cell, claim, grid, processes
 from recbole_denoiser.experiments.plan import PlannedRun, load_experiment, plan
 

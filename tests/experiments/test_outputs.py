@@ -13,7 +13,7 @@ import pytest
 import yaml
 from small_grid import SmallGrid, make_once
 
-from recbole_denoiser.cli import main
+from recbole_denoiser.cli.main import main
 from recbole_denoiser.experiments import plots
 from recbole_denoiser.experiments.plan import load_experiment
 

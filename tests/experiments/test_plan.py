@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.cell import run_cell, write_cell
 from recbole_denoiser.experiments.plan import (
@@ -22,6 +21,7 @@ from recbole_denoiser.experiments.plan import (
     shard,
     without_missing_data,
 )
+from recbole_denoiser.integration.config import Config
 
 CONTENT: dict[str, Any] = {
     "datasets": ["toy"],
@@ -128,7 +128,7 @@ def test_built_in_experiments(workplace: Path, name: str) -> None:
 
 
 def test_a_copy_of_a_built_in_experiment_can_be_run(workplace: Path) -> None:
-    from recbole_denoiser.paths import properties_folder
+    from recbole_denoiser.integration.paths import properties_folder
 
     text = (properties_folder() / "experiment" / "noise.yaml").read_text(encoding="utf-8")
     content = yaml.safe_load(text)

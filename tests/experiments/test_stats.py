@@ -12,7 +12,6 @@ import pytest
 from scipy import stats as scipy_stats
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments.runs import Ranks, load_run, load_runs
 from recbole_denoiser.experiments.stats import (
     align,
     bootstrap_interval,
@@ -26,6 +25,7 @@ from recbole_denoiser.experiments.stats import (
     t_p,
     wilcoxon_p,
 )
+from recbole_denoiser.runs.record import Ranks, load_run, load_runs
 
 
 def result(label: str = "SASRec", seed: int = 1, dataset: str = "toy", **changes) -> dict:

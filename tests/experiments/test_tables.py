@@ -13,9 +13,9 @@ import pytest
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import load_paper_table
-from recbole_denoiser.experiments.runs import Run, load_runs
 from recbole_denoiser.experiments.table_text import latex_text, to_csv, to_latex, to_markdown
 from recbole_denoiser.experiments.tables import ResultTable, build_table, default_pairs
+from recbole_denoiser.runs.record import Run, load_runs
 
 USERS = 40
 
@@ -189,7 +189,7 @@ def test_default_pairs() -> None:
 def test_paper_slips_are_exactly_the_printed_improvements_that_do_not_follow() -> None:
     import yaml
 
-    from recbole_denoiser.paths import properties_folder
+    from recbole_denoiser.integration.paths import properties_folder
 
     paper = load_paper_table()
     content = yaml.safe_load((properties_folder() / "experiment" / "paper_table2.yaml").read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ import optuna
 import pytest
 import yaml
 
-from recbole_denoiser.cli import main
+from recbole_denoiser.cli.main import main
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments import tune
 from recbole_denoiser.experiments.claim import myself

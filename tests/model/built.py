@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from toy_data import write_inter
 
-from recbole_denoiser import checkpoint, pipeline
-from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config
+from recbole_denoiser.runs import pipeline, reopen
+from recbole_denoiser.training import checkpoint
 
 # training rows, loss and alignment: each value at least once
 WAYS = [("sequences", "BCE", "end"), ("prefixes", "CE", "start"), ("sequences", "BPR", "start")]
@@ -87,7 +88,7 @@ def check_run(model: str, settings: dict[str, Any], way: tuple[str, str, str], *
     result = pipeline.run(model, flags.pop("dataset", "toy"), flags=flags)
     losses = [record["losses"]["rec"] for record in result["epochs"]]
     assert losses[-1] < losses[0]
-    config, again, _, _, _, test = checkpoint.load_data_and_model(result["checkpoint"])
+    config, again, _, _, _, test = reopen.load_data_and_model(result["checkpoint"])
     assert again.state_dict().keys() == checkpoint.load(result["checkpoint"])["state_dict"].keys()
     again.eval()
     hits = 0.0

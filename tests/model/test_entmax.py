@@ -16,9 +16,9 @@ from built import (
 )
 from entmax import entmax15, entmax_bisect
 
-from recbole_denoiser import checkpoint
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.entmax import Entmax, EntmaxByNewton
+from recbole_denoiser.training import checkpoint
 
 
 def test_equals_the_closed_form_at_one_and_a_half() -> None:

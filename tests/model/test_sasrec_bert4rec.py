@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from recbole.data.interaction import Interaction
 from recbole.utils import get_model
 
-from recbole_denoiser.config import Config
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config
 from recbole_denoiser.model.base import align
-from recbole_denoiser.pipeline import build_model, load_data
+from recbole_denoiser.runs.pipeline import build_model, load_data
 
 BACKBONES = {"SASRecDenoiser": "SASRec", "BERT4RecDenoiser": "BERT4Rec"}
 
@@ -176,7 +176,7 @@ def test_closed_masks_give_finite_scores(workplace: Path, settings: dict) -> Non
 
 
 def test_masks_have_their_own_learning_rate(workplace: Path, settings: dict) -> None:
-    from recbole_denoiser.registry import trainer_class
+    from recbole_denoiser.integration.registry import trainer_class
 
     network, _, config = make("SASRecDenoiser", settings, mask_learning_rate=0.5, weight_decay=0.1)
     groups = trainer_class("SASRecDenoiser")(config, network).optimizer.param_groups

@@ -8,7 +8,7 @@ import pytest
 from docs_scripts import DOCS, docs_script
 
 from recbole_denoiser.core.config import ESTIMATORS
-from recbole_denoiser.schema import PACKAGE_KEYS
+from recbole_denoiser.integration.schema import PACKAGE_KEYS
 
 
 def test_configuration_page_is_up_to_date() -> None:

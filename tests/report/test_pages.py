@@ -20,12 +20,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
-from recbole_denoiser.experiments.runs import load_run
-from recbole_denoiser.explain import Explanation, explain
-from recbole_denoiser.recommend import Recommender
+from recbole_denoiser.analysis.explain import Explanation, explain
+from recbole_denoiser.analysis.histories import user_history
+from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.report.explain_page import explain_html, write_explain_page
-from recbole_denoiser.report.histories import user_history
 from recbole_denoiser.report.report_page import write_report
+from recbole_denoiser.runs.record import load_run
 
 NASTY = [
     "\"quoted\" 'and' `ticked`",

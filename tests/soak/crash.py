@@ -27,7 +27,7 @@ MOMENTS = ("any time", "after an epoch", "while writing")
 
 def command(folder: str, flags: dict[str, Any], limit: int | None = None) -> None:
     """Body of a child process: the command line, quietly, with an optional limit on the size of files."""
-    from recbole_denoiser.cli import main
+    from recbole_denoiser.cli.main import main
 
     os.chdir(folder)
     torch.set_num_threads(1)
@@ -45,7 +45,7 @@ def start(flags: dict[str, Any], limit: int | None = None) -> Any:
     TensorBoard have threads, could wait for ever for a lock that one of them held.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["recbole_denoiser.cli", "recbole_denoiser.pipeline"])
+    context.set_forkserver_preload(["recbole_denoiser.cli.main", "recbole_denoiser.runs.pipeline"])
     process = context.Process(target=command, args=(str(Path.cwd()), flags, limit))
     process.start()
     return process

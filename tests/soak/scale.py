@@ -56,9 +56,9 @@ def flags(folder: str, **more: object) -> dict[str, object]:
 
 def training(folder: str) -> None:
     """Build the data set and train STEPS steps of the default model."""
-    from recbole_denoiser.config import Config
-    from recbole_denoiser.pipeline import build_model, load_data
-    from recbole_denoiser.registry import trainer_class
+    from recbole_denoiser.integration.config import Config
+    from recbole_denoiser.integration.registry import trainer_class
+    from recbole_denoiser.runs.pipeline import build_model, load_data
 
     imported = peak_gb()
     config = Config(dataset="big", flags=flags(folder, train_batch_size=256))
@@ -86,9 +86,9 @@ def training(folder: str) -> None:
 
 def full_ranking(folder: str) -> None:
     """Rank all items for every test user."""
-    from recbole_denoiser.config import Config
-    from recbole_denoiser.pipeline import build_model, load_data
-    from recbole_denoiser.registry import trainer_class
+    from recbole_denoiser.integration.config import Config
+    from recbole_denoiser.integration.registry import trainer_class
+    from recbole_denoiser.runs.pipeline import build_model, load_data
 
     config = Config(dataset="big", flags=flags(folder, **{"eval_args.mode": "full"}))
     data = load_data(config)

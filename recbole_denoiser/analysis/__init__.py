@@ -1,0 +1,1 @@
+"""What a finished run knows: recommendations, explanations, pruning, variance."""

@@ -1,0 +1,139 @@
+"""``recbole-denoiser recommend``, ``explain`` and ``report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recbole_denoiser.errors import UserError
+
+if TYPE_CHECKING:
+    from recbole_denoiser.analysis.recommend import Recommendations, Recommender
+    from recbole_denoiser.data.sequences import Histories
+
+
+def add_commands(command: Callable[..., Any]) -> None:
+    """Register the commands; ``command`` is cli.py's registrar."""
+    recommend = command("recommend", _recommend, "Recommend next items for users of the data set or for any sequences.")
+    _who(recommend)
+    recommend.add_argument(
+        "--output", "-o", help="recommendations as .csv or, with .jsonl, as JSON lines; else a table"
+    )
+    recommend.add_argument("-k", type=_positive, default=10, help="items per sequence (10)")
+    recommend.add_argument("--include_seen", action="store_true", help="also recommend items of the sequence itself")
+
+    explain = command("explain", _explain, "Write a page that shows what the model reads and what its masks cut.")
+    _who(explain)
+    explain.add_argument("--output", "-o", help="the page; default: explain.html in the folder of the run")
+    explain.add_argument("--json", help="also write the same data as JSON")
+    explain.add_argument("--tensors", help="also write the attention as tensors for bertviz (a torch .pt file)")
+    explain.add_argument("-k", type=_positive, default=10, help="recommendations to show (10)")
+
+    report = command("report", _report, "Write a page about one run or several, and its figures as PNG files.")
+    report.add_argument("runs", nargs="+", metavar="run", help="folders or names of finished runs, or folders of runs")
+    report.add_argument("--result_dir", default="results", help="where runs given by name are (results)")
+    report.add_argument("--output", "-o", help="the page; default: report.html, of one run in the folder of the run")
+
+
+def _who(parser: Any) -> None:
+    parser.add_argument("--run", required=True, help="folder or name of a finished run")
+    parser.add_argument("--result_dir", default="results", help="where runs given by name are (results)")
+    parser.add_argument("--data_path", help="where the data set is, if it was moved since")
+    parser.add_argument(
+        "--user", action="append", default=[], help="a user of the data set; may be given several times"
+    )
+    parser.add_argument(
+        "--input", help="sequences: a .csv file with columns user, item and perhaps time, or a .jsonl file of lists"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _open(options: Any) -> Recommender:
+    from recbole_denoiser.analysis.recommend import Recommender
+    from recbole_denoiser.runs.reopen import open_run
+
+    if not options.user and not options.input:
+        raise UserError("Say for whom: --user with a user of the data set, or --input with a file of sequences.")
+    return Recommender(open_run(options.run, options.data_path, options.result_dir))
+
+
+def _given(recommender: Recommender, file: str) -> Histories:
+    from recbole_denoiser.data.sequences import read_sequences
+
+    return read_sequences(Path(file), recommender.item_ids, recommender.field_names)
+
+
+def _recommend(options: Any) -> None:
+    recommender = _open(options)
+    if options.user and options.input:
+        raise UserError("Give either --user or --input, not both.")
+    histories = recommender.user_histories(options.user) if options.user else _given(recommender, options.input)
+    found = recommender.recommend_histories(
+        histories, options.k, exclude_seen=not options.include_seen, progress=len(histories) > 1000
+    )
+    for note in found.notes():
+        print(f"Note: {note}", file=sys.stderr)
+    if options.output:
+        _write(found, Path(options.output))
+        print(f"{len(found):,} lists in {options.output}")
+    else:
+        print(found.frame().to_string(index=False))
+
+
+def _write(found: Recommendations, file: Path) -> None:
+    from recbole_denoiser.files import write_atomically
+
+    if file.suffix in (".jsonl", ".ndjson"):
+        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in found.records())
+        write_atomically(file, lambda stream: stream.writelines(line.encode("utf-8") for line in lines))
+    else:
+        table = found.frame()
+        write_atomically(file, lambda stream: table.to_csv(stream, index=False, encoding="utf-8"))
+
+
+def _explain(options: Any) -> None:
+    import torch
+
+    from recbole_denoiser.analysis.explain import explain
+    from recbole_denoiser.analysis.histories import histories_of, user_history
+    from recbole_denoiser.files import write_atomically, write_json
+    from recbole_denoiser.report.explain_page import write_explain_page
+
+    recommender = _open(options)
+    histories = [user_history(recommender, user) for user in options.user]
+    if options.input:
+        histories += histories_of(recommender, _given(recommender, options.input))
+    explanation = explain(recommender, histories, options.k)
+    page = Path(options.output) if options.output else recommender.run.folder / "explain.html"
+    write_explain_page(explanation, page)
+    written = [page]
+    if options.json:
+        write_json(Path(options.json), explanation.data)
+        written.append(Path(options.json))
+    if options.tensors:
+        write_atomically(Path(options.tensors), lambda stream: torch.save(explanation.tensors, stream))
+        written.append(Path(options.tensors))
+    _say_written(written)
+
+
+def _report(options: Any) -> None:
+    from recbole_denoiser.report.report_page import write_report
+    from recbole_denoiser.report.runs import find_runs
+
+    runs = find_runs(options.runs, options.result_dir)
+    default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
+    _say_written(write_report(runs, Path(options.output) if options.output else default))
+
+
+def _say_written(files: Iterable[Path]) -> None:
+    for file in files:
+        print(f"Wrote {file}")

@@ -1,0 +1,221 @@
+"""The commands of the experiments: prepare, noise, reproduce, compare, pruning, tune."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from recbole_denoiser.errors import UserError
+
+# set by the grid itself
+_NOT_FLAGS = {"seed": "--seeds", "label": "models", "run_name": "nothing", "checkpoint_dir": "--result_dir",
+              "resume": "nothing: a grid always resumes"}  # fmt: skip
+
+
+def add_commands(command: Callable[..., Any]) -> None:
+    """Register all commands; ``command`` is the registrar of cli.py."""
+    from recbole_denoiser.data.prepare.convert import NAMES, RULES
+
+    prepare = command("prepare", _prepare, "Convert a public raw file into RecBole's atomic files.")
+    prepare.add_argument("name", choices=NAMES)
+    prepare.add_argument("--raw", required=True, help="the raw file, plain, .gz or (ml-1m) .zip")
+    prepare.add_argument("--output", default="dataset", help="folder that gets <name>/")
+    prepare.add_argument("--rule", choices=RULES, help="which rare users and items are dropped; default: the paper's")
+    prepare.add_argument("--on_malformed", choices=("skip", "fail"), default="skip", help="lines that cannot be read")
+    prepare.add_argument("--overwrite", action="store_true", help="replace files of an earlier conversion")
+
+    noise = command("noise", _noise, "Write a copy of a data set with noise in its training part.", settings=True)
+    noise.add_argument("dataset", help="name of a data set in data_path")
+    noise.add_argument("--share", type=float, required=True, help="share of the training items to replace, 0 to 1")
+    noise.add_argument("--output", default="dataset", help="folder that gets <name>/")
+    noise.add_argument("--name", help="name of the copy; default: <dataset>-noise<per cent>")
+
+    reproduce = command("reproduce", _reproduce, "Run an experiment of the paper, or one of yours.", settings=True)
+    reproduce.add_argument("experiment", help="table2, noise, length, regularizers, ablation, or a YAML file")
+    reproduce.add_argument("--result_dir", default="results", help="folder that gets <experiment>/")
+    reproduce.add_argument("--jobs", type=int, help="processes at a time; default: one per core")
+    reproduce.add_argument("--shard", metavar="I/K", help="only part I of K, to split a grid over machines")
+    reproduce.add_argument("--datasets", nargs="+", help="instead of the experiment's")
+    reproduce.add_argument("--models", nargs="+", metavar="LABEL", help="only these of the experiment")
+    reproduce.add_argument("--seeds", nargs="+", type=int, help="instead of the experiment's")
+    what = reproduce.add_mutually_exclusive_group()
+    what.add_argument("--plan", action="store_true", help="list the runs and stop")
+    what.add_argument("--report", action="store_true", help="only make tables and figures of what is finished")
+
+    compare = command("compare", _compare, "Compare finished runs: a table and paired tests against the first.")
+    compare.add_argument("runs", nargs="+", help="folders of runs, or name=folder")
+    compare.add_argument("--metrics", nargs="+", default=["hit@10", "ndcg@10"])
+    compare.add_argument(
+        "--test", default="permutation", help="whose p-values the table shows: permutation, t, wilcoxon"
+    )
+    compare.add_argument("--output", help="folder that gets table.md, table.tex and table.csv")
+
+    pruning = command("pruning", _pruning, "How well the masks of runs with train_noise find the injected items.")
+    pruning.add_argument("runs", nargs="+", help="folders of runs")
+    pruning.add_argument("--users", type=int, default=2000, help="histories to look at")
+    pruning.add_argument("--output", help="folder that gets pruning.md and pruning.csv")
+
+    tune = command("tune", _tune, "Search a model's settings with Optuna, on validation data only.", settings=True)
+    tune.add_argument("--model", "-m", default="SASRecDenoiser")
+    tune.add_argument("--dataset", "-d", default="ml-100k")
+    tune.add_argument("--config_files", nargs="*", default=[], help="YAML files with settings of every trial")
+    tune.add_argument("--search_space", help="YAML file with a search_space; default: the model's own")
+    tune.add_argument("--trials", type=int, default=20, help="trials in all, by all workers and earlier calls")
+    tune.add_argument("--jobs", type=int, default=1, help="worker processes on this machine")
+    tune.add_argument("--storage", help="Optuna storage URL; default: an SQLite file in the study's folder")
+    tune.add_argument("--study", help="name of the study; default: <model>-<dataset>")
+    tune.add_argument("--sampler", choices=("tpe", "random", "grid"), default="tpe")
+    tune.add_argument("--result_dir", default="results", help="folder that gets tune/<study>/")
+
+
+def _prepare(options: Any) -> None:
+    from recbole_denoiser.data.prepare.convert import prepare
+
+    print(prepare(options.name, options.raw, options.output, options.on_malformed, options.rule,
+                  overwrite=options.overwrite))  # fmt: skip
+
+
+def _noise(options: Any) -> None:
+    from recbole_denoiser.data.noise_files import write_noisy
+
+    print(write_noisy(options.dataset, options.share, Path(options.output), options.name, options.settings))
+
+
+def _reproduce(options: Any) -> None:
+    from recbole_denoiser.experiments import plan as planning
+    from recbole_denoiser.experiments.grid import run_grid
+    from recbole_denoiser.experiments.outputs import write_outputs
+    from recbole_denoiser.experiments.processes import default_jobs
+
+    for key, instead in _NOT_FLAGS.items():
+        if key in options.settings:
+            raise UserError(f"--{key} cannot be set for a whole experiment; use {instead}.")
+    experiment = _narrowed(planning.load_experiment(options.experiment), options)
+    planned = planning.plan(experiment, options.result_dir, options.settings)
+    # tables of finished runs need no data
+    runs, missing = (planned, {}) if options.report else planning.without_missing_data(planned)
+    for dataset, file in missing.items():
+        print(f"Data set {dataset} is left out: there is no {file}. Set --data_path.", file=sys.stderr)
+    if not runs or (missing and options.datasets):
+        raise UserError(f"There is no data for {', '.join(missing)}; see recbole-denoiser prepare --help.")
+    experiment = replace(experiment, datasets=[name for name in experiment.datasets if name not in missing])
+    mine = planning.shard(runs, options.shard) if options.shard else runs
+    if options.plan:
+        for run in mine:
+            print(f"{'finished' if run.finished else 'to do':<9} {run}  {run.name}")
+        return
+    folder = Path(options.result_dir) / experiment.name
+    failed = False
+    if not options.report:
+        failed = _run_grid(run_grid, mine, options.jobs or default_jobs())
+    for file in write_outputs(experiment, runs, folder):
+        print(f"wrote {file}")
+    print((folder / "table.md").read_text(encoding="utf-8"))
+    if failed:
+        raise SystemExit(1)
+
+
+def _narrowed(experiment: Any, options: Any) -> Any:
+    """The experiment with the data sets, models and seeds of the command line."""
+    models = experiment.models
+    if options.models:
+        unknown = [label for label in options.models if label not in models]
+        if unknown:
+            raise UserError(f"{experiment.name} has no model {', '.join(unknown)}. It has: {', '.join(models)}.")
+        models = {label: models[label] for label in options.models}
+    return replace(
+        experiment,
+        models=models,
+        datasets=options.datasets or experiment.datasets,
+        seeds=options.seeds or experiment.seeds,
+    )
+
+
+@contextmanager
+def _can_be_stopped() -> Iterator[None]:
+    """Ctrl-C loses nothing that is finished."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on where this one was.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _run_grid(run_grid: Callable[..., Any], runs: list[Any], jobs: int) -> bool:
+    """Whether a run failed; what happened to runs that are not finished is printed."""
+    with _can_be_stopped():
+        outcome = run_grid(runs, jobs)
+    for run, reason in outcome.failed:
+        print(f"FAILED {run}: {reason}\n  log: {run.folder / 'log.txt'}", file=sys.stderr)
+    for run, holder in outcome.elsewhere:
+        print(f"{run} is being run by {holder}; if that is gone, remove {run.folder}/claim-*.json.", file=sys.stderr)
+    return bool(outcome.failed)
+
+
+def _compare(options: Any) -> None:
+    from recbole_denoiser.experiments.comparison import compare_runs, named_runs
+    from recbole_denoiser.experiments.table_text import to_csv, to_latex, to_markdown
+    from recbole_denoiser.files import write_text
+
+    comparison = compare_runs(named_runs(options.runs), options.metrics, options.test)
+    text = f"{to_markdown(comparison.table)}\n{comparison}\n"
+    if options.output:
+        folder = Path(options.output)
+        write_text(folder / "table.md", text)
+        write_text(folder / "table.tex", to_latex(comparison.table))
+        write_text(folder / "table.csv", to_csv(comparison.table))
+    print(text)
+
+
+def _pruning(options: Any) -> None:
+    from recbole_denoiser.analysis import pruning
+    from recbole_denoiser.files import write_text
+    from recbole_denoiser.runs.record import load_runs
+
+    rows = []
+    for run in load_runs(options.runs):
+        quality = pruning.of_run(run, options.users)
+        if quality is None:
+            print(f"{run.run} is left out: trained without noise, or not a model of this package.", file=sys.stderr)
+        else:
+            rows.append(pruning.row(run, quality))
+    if not rows:
+        raise UserError("None of these runs has known noise and attention; train with --train_noise=0.2.")
+    if options.output:
+        write_text(Path(options.output) / "pruning.md", pruning.to_markdown(rows))
+        write_text(Path(options.output) / "pruning.csv", pruning.to_csv(rows))
+    print(pruning.to_markdown(rows))
+
+
+def _tune(options: Any) -> None:
+    from recbole_denoiser.experiments import tune
+
+    name = options.study or f"{options.model}-{options.dataset}"
+    folder = Path(options.result_dir) / "tune" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    study = tune.Study(
+        model=options.model,
+        dataset=options.dataset,
+        space=tune.search_space(options.model, options.search_space),
+        settings=tune.fixed_settings(options.config_files, options.settings),
+        folder=folder,
+        storage=options.storage or f"sqlite:///{folder / 'study.db'}",
+        name=name,
+        sampler=options.sampler,
+    )
+    tune.check(study)
+    with _can_be_stopped():
+        if options.jobs > 1:
+            tune.run_workers(study, options.trials, options.jobs)
+        else:
+            tune.work(study, options.trials)
+    summary, file = tune.write_best(study)
+    print(f"{summary['trials']} trials ({summary['failed']} failed); best validation {study.metric}: "
+          f"{summary['value']:.4f} in run {summary['run']}")  # fmt: skip
+    for key, value in summary["chosen"].items():
+        print(f"  {key}: {value}")
+    print(f"wrote {file}; use it with: recbole-denoiser run -m {study.model} -d {study.dataset} --config_files {file}")

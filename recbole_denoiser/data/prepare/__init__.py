@@ -1,0 +1,1 @@
+"""Raw public files to RecBole's atomic files."""

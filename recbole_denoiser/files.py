@@ -1,0 +1,71 @@
+"""Files that are never half-written: into a temporary file beside the target, synced and renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recbole_denoiser.errors import UserError
+
+
+def write_atomically(file: Path, write: Any) -> None:
+    """``write(stream)`` into a temporary file beside ``file``, synced and renamed: ``file`` is never half-written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.parent / f".{file.name}.{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the user's umask
+    except OSError as error:
+        raise UserError(f"Cannot write in {file.parent}: {error.strerror or error}.") from error
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, file)
+    except (OSError, RuntimeError) as error:
+        # torch meets the system's error and raises one of its own, about positions in the file
+        reason = error.__context__ if isinstance(error.__context__, OSError) else error
+        raise UserError(f"Cannot write {file}: {reason}. What was there before is unchanged.") from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def remove_leftovers(file: Path) -> None:
+    """Remove the temporary files that a process killed in the middle of writing ``file`` has left beside it."""
+    for temporary in file.parent.glob(f".{glob.escape(file.name)}.*"):
+        temporary.unlink(missing_ok=True)
+
+
+def require_writable(folder: Path) -> None:
+    """UserError unless files can be written into ``folder``: better before the training than after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"Cannot write in {folder}: {error.strerror or error}.") from error
+
+
+def write_text(file: Path, text: str) -> Path:
+    """UTF-8 text, written atomically; returns the file."""
+    write_atomically(file, lambda stream: stream.write(text.encode("utf-8")))
+    return file
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Plain JSON, written atomically; NaN is not JSON and is refused."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(file, text)
+
+
+def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Compressed NumPy arrays, written atomically."""
+    write_atomically(file, lambda stream: np.savez_compressed(stream, **arrays))  # type: ignore[arg-type]

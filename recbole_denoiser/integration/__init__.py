@@ -1,0 +1,1 @@
+"""Everything that bends RecBole (configuration, registry, repairs, processes): the place to look when it changes."""

@@ -1,0 +1,179 @@
+"""Every repair that today's Python needs around RecBole 1.2, each with its reason.
+
+Each public function mends one of RecBole's modules; install.py says which, and calls it when the module is imported.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from recbole_denoiser.integration.memory import use_huge_pages
+
+# NumPy 2 removed these names. RecBole's Config reads the first three on every start; ray 2.6, which
+# recbole.quick_start imports, reads bool8. Config sets np.float, np.int and np.object itself, but modules that are used
+# without a Config read them too.
+_REMOVED_NUMPY_NAMES = {
+    "float_": np.float64,
+    "complex_": np.complex128,
+    "unicode_": np.str_,
+    "bool8": np.bool_,
+    "float": np.float64,
+    "int": np.int_,
+    "object": np.object_,
+}
+
+
+def prepare_environment(recbole: Any) -> None:
+    """Before any other module of RecBole: NumPy's old names, quiet warnings, huge pages for large tensors."""
+    use_huge_pages()
+    for name, value in _REMOVED_NUMPY_NAMES.items():
+        if name not in np.__dict__:
+            setattr(np, name, value)
+    _quieten()
+
+
+def _quieten() -> None:
+    """RecBole warns about its own use of old APIs, which its users cannot mend."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"recbole\..*")
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"recbole\..*")
+    warnings.filterwarnings("ignore", message=r".*torch\.cuda\.amp\.GradScaler.*")
+    warnings.filterwarnings("ignore", message=r".*pkg_resources is deprecated.*")
+    warnings.filterwarnings("ignore", message=r".*Failed to initialize NumPy.*")
+    # RecBole always builds a CUDA GradScaler, which says on every epoch that there is no CUDA.
+    warnings.filterwarnings("ignore", message=r".*GradScaler is enabled, but CUDA is not available.*")
+
+
+@contextmanager
+def anomaly_detection_unchanged() -> Iterator[None]:
+    """RecBole's SINE switches autograd's anomaly detection on when its module is imported, for every model.
+
+    That costs a third of the training time. The loss and the gradient are checked by the trainer instead.
+    """
+    import torch
+
+    before = torch.is_anomaly_enabled()
+    try:
+        yield
+    finally:
+        torch.autograd.set_detect_anomaly(before)
+
+
+def mend_configuration(configurator: Any) -> None:
+    """RecBole's own Config learns this package's defaults, and several processes without a GPU."""
+    from recbole_denoiser.integration import parallel
+    from recbole_denoiser.integration.registry import MODELS
+
+    config, single_process = configurator.Config, configurator.Config._init_device
+    load = config._load_internal_config_dict
+
+    def load_with_package_defaults(self: Any, model: str, model_class: Any, dataset: str) -> None:
+        from recbole_denoiser.integration.config import Config, package_defaults  # it imports the module mended here
+
+        load(self, model, model_class, dataset)
+        if model in MODELS and not isinstance(self, Config):  # other models keep RecBole's
+            self.internal_config_dict.update(package_defaults(model, dataset, overall=True))
+
+    config._init_device = lambda self: parallel.init_device(self, single_process)
+    config._load_internal_config_dict = load_with_package_defaults
+
+
+def offer_models(utils: Any) -> None:
+    """``recbole.utils.get_model`` finds this package's models by their names."""
+    from recbole_denoiser.integration.registry import MODELS, package_model
+
+    recbole_get_model = utils.get_model
+
+    def get_model(model_name: str) -> Any:
+        return package_model(model_name) if model_name in MODELS else recbole_get_model(model_name)
+
+    get_model.__doc__ = recbole_get_model.__doc__
+    _replace_everywhere("get_model", recbole_get_model, get_model)
+
+
+def offer_data_sets(datasets: Any) -> None:
+    """RecBole looks for ``<Model>Dataset`` in recbole.data.dataset."""
+    _offer(datasets, "Dataset", "recbole_denoiser.data.dataset", "SequenceDataset")
+
+
+def offer_trainers(trainers: Any) -> None:
+    """RecBole looks for ``<Model>Trainer`` in recbole.trainer."""
+    _offer(trainers, "Trainer", "recbole_denoiser.training.trainer", "SequenceTrainer")
+
+
+def _offer(module: Any, suffix: str, where: str, name: str) -> None:
+    """``module.<Model><suffix>`` of this package's models, looked up when it is asked for (PEP 562)."""
+    from recbole_denoiser.integration.registry import MODELS, resolve
+
+    def lookup(attribute: str) -> Any:
+        if attribute.endswith(suffix) and attribute.removesuffix(suffix) in MODELS:
+            return resolve(where, name)
+        raise AttributeError(f"module '{module.__name__}' has no attribute '{attribute}'")
+
+    module.__getattr__ = lookup
+
+
+def collect_plain_numbers(collector: Any) -> None:
+    """RecBole's collector calls ``.cpu()`` on item and user counts too, so coverage and popularity metrics crash."""
+
+    def get_data_struct(self: Any) -> Any:
+        for key, value in self.data_struct._data_dict.items():
+            self.data_struct._data_dict[key] = value.cpu() if hasattr(value, "cpu") else value
+        returned = copy.deepcopy(self.data_struct)
+        for key in ("rec.topk", "rec.meanrank", "rec.score", "rec.items", "data.label"):
+            if key in self.data_struct:
+                del self.data_struct[key]
+        return returned
+
+    collector.Collector.get_data_struct = get_data_struct
+
+
+def write_plain_checkpoints(trainer: Any) -> None:
+    """RecBole pickles its Config into the checkpoint, which torch >= 2.6 refuses to load.
+
+    Writing the configuration as plain values makes RecBole's own ``torch.load`` calls work again, and such a
+    file cannot run code. Of several processes only the first writes TensorBoard files.
+    """
+    from recbole_denoiser.integration import parallel
+    from recbole_denoiser.integration.registry import resolve
+
+    def save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+        save = resolve("recbole_denoiser.training.checkpoint", "save_recbole_checkpoint")
+        save(self, epoch, verbose=verbose, **kwargs)
+
+    get_tensorboard = trainer.get_tensorboard
+    trainer.Trainer._save_checkpoint = save_checkpoint
+    trainer.get_tensorboard = lambda logger: get_tensorboard(logger) if parallel.rank() == 0 else _NoTensorBoard()
+
+
+class _NoTensorBoard:
+    """Takes what a SummaryWriter takes and writes nothing."""
+
+    def add_scalar(self, *args: Any, **kwargs: Any) -> None:
+        """No figure is written."""
+
+    def add_hparams(self, *args: Any, **kwargs: Any) -> None:
+        """No settings are written."""
+
+
+def load_plain_checkpoints(quick_start: Any) -> None:
+    """``load_data_and_model`` expects a pickled Config in the checkpoint: build one from the plain values."""
+    from recbole_denoiser.integration.registry import resolve
+
+    def load_data_and_model(model_file: str, trust: bool = False) -> Any:
+        return resolve("recbole_denoiser.runs.reopen", "load_data_and_model")(model_file, trust)
+
+    _replace_everywhere("load_data_and_model", quick_start.load_data_and_model, load_data_and_model)
+
+
+def _replace_everywhere(name: str, old: Callable[..., Any], new: Callable[..., Any]) -> None:
+    """Put ``new`` in the place of ``old`` in every module of RecBole that has imported it already."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.split(".")[0] == "recbole" and vars(module).get(name) is old:
+            setattr(module, name, new)

@@ -1,0 +1,260 @@
+"""RecBole's configuration with this package's defaults, checked keys and no code execution.
+
+RecBole's ``config["typo"]`` returns None and unknown keys are accepted; here a key must be known, of the right
+type and in range, and an error says which file or flag it came from.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import re
+from importlib import resources
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+import yaml
+from recbole.config import Config as RecBoleConfig
+from recbole.utils.argument_list import dataset_arguments, evaluation_arguments, general_arguments, training_arguments
+
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.paths import properties_folder, property_file
+from recbole_denoiser.integration.registry import MODELS, model_class
+from recbole_denoiser.integration.schema import PACKAGE_KEYS, check_value
+
+# Keys that RecBole reads only inside its distributed start-up, under names that no property file has.
+_LAUNCH_KEYS = {"model", "dataset", "config_files", "nproc", "ip", "port", "world_size", "group_offset", "offset",
+                "local_rank"}  # fmt: skip
+
+
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # ten times faster, where it is
+    """Safe YAML in which 1e-4 is a number, as in RecBole's files."""
+
+
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?([0-9][0-9_]*)?\.?[0-9]+([eE][-+]?[0-9]+)$|^[-+]?[0-9][0-9_]*\.([eE][-+]?[0-9]+)?$"),
+    list("-+0123456789."),
+)
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; an empty file is an empty mapping."""
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
+    except FileNotFoundError:
+        raise UserError(f"Config file '{file}' does not exist.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Config file '{file}' cannot be read: {error}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where else ""
+        raise UserError(f"Config file '{file}'{line} is not valid YAML: {getattr(error, 'problem', error)}.") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise UserError(f"Config file '{file}' must hold 'key: value' lines.")
+    return content
+
+
+def parse_value(text: str) -> Any:
+    """The value of a ``--key=value`` flag. RecBole evaluates such text as Python; here it is only data."""
+    if text == "None":
+        return None
+    if text.startswith("("):
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+    try:
+        return yaml.load(text, Loader=Loader)
+    except (yaml.YAMLError, ValueError):
+        return text
+
+
+def set_key(values: dict[str, Any], name: str, value: Any) -> None:
+    """``values[name] = value``; a dotted name sets one entry of a mapping: ``eval_args.mode``."""
+    first, _, rest = name.partition(".")
+    if not rest:
+        values[first] = value
+        return
+    inner = values.setdefault(first, {})
+    if not isinstance(inner, dict):
+        raise UserError(f"--{name}: '{first}' is not a mapping, so it has no entry '{rest}'.")
+    set_key(inner, rest, value)
+
+
+def package_defaults(model: str, dataset: str, overall: bool) -> dict[str, Any]:
+    """This package's property files: overall, then the model's, then the data set's."""
+    values: dict[str, Any] = read_yaml(properties_folder() / "overall.yaml") if overall else {}
+    for file in (property_file("model", model), property_file("dataset", dataset)):
+        if file is not None:
+            values.update(read_yaml(file))
+    values.pop("search_space", None)  # for tune alone
+    return values
+
+
+class Config(RecBoleConfig):
+    """Configuration of a run. Precedence as in RecBole: flags over ``config_dict`` over files over defaults."""
+
+    def __init__(
+        self,
+        model: str = "SASRecDenoiser",
+        dataset: str = "ml-100k",
+        config_files: list[str] | None = None,
+        config_dict: dict[str, Any] | None = None,
+        flags: dict[str, Any] | None = None,
+    ) -> None:
+        self.sources: dict[str, str] = {}  # key -> where it was set
+        self._flags = dict(flags or {})
+        super().__init__(model, dataset, config_files, dict(config_dict or {}))
+        self._check_combinations()
+
+    # ---- reading: hooks that RecBole's constructor calls ----
+
+    def _build_yaml_loader(self) -> Any:
+        return Loader
+
+    def _load_config_files(self, file_list: list[str] | None) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name in file_list or []:
+            preset = None if Path(name).is_file() else property_file("experiment", name)
+            content = read_yaml(preset or Path(name))
+            self.sources.update(dict.fromkeys(content, f"in {name}"))
+            values.update(content)
+        return values
+
+    def _load_variable_config_dict(self, config_dict: dict[str, Any]) -> dict[str, Any]:
+        self.sources.update(dict.fromkeys(config_dict, "in config_dict"))
+        return config_dict
+
+    def _load_cmd_line(self) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, value in self._flags.items():
+            set_key(values, name, value)
+            self.sources[name.split(".")[0]] = f"from flag --{name}"
+        return values
+
+    def _get_model_and_dataset(self, model: str, dataset: str) -> tuple[str, Any, str]:
+        return model, model_class(model), str(dataset)
+
+    def _load_internal_config_dict(self, model: str, model_class: Any, dataset: str) -> None:
+        super()._load_internal_config_dict(model, model_class, dataset)
+        self.internal_config_dict.update(package_defaults(model, dataset, overall=True))
+
+    def _get_final_config_dict(self) -> dict[str, Any]:
+        self._check_keys()
+        final = super()._get_final_config_dict()
+        # RecBole replaces these mappings whole, so that naming only the mode silently loses the split
+        for name in ("eval_args", "train_neg_sample_args"):
+            inner, outer = self.internal_config_dict.get(name), self.external_config_dict.get(name)
+            if isinstance(inner, dict) and isinstance(outer, dict):
+                final[name] = {**inner, **outer}
+        # RecBole's own defaults contradict each other: it refuses its negatives for the cross-entropy it defaults to
+        if final.get("loss_type") == "CE" and "train_neg_sample_args" not in self.external_config_dict:
+            final["train_neg_sample_args"] = None
+        return final
+
+    def _set_default_parameters(self) -> None:
+        try:
+            super()._set_default_parameters()
+        except (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, RuntimeError) as error:
+            raise UserError(f"The settings do not fit together: {error}") from error
+
+    def _set_eval_neg_sample_args(self, phase: Any) -> None:
+        try:
+            super()._set_eval_neg_sample_args(phase)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            mode = self.final_config_dict["eval_args"].get("mode")
+            mode = mode.get(phase) if isinstance(mode, dict) else mode
+            raise UserError(
+                f"eval_args.mode = {mode!r} is not allowed: it takes full, uniN or popN with a number N."
+            ) from error
+
+    # ---- checking ----
+
+    def _check_keys(self) -> None:
+        known = self._known_keys()
+        for name, value in self.external_config_dict.items():
+            source = self.sources.get(name, "in config_dict")
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+                hint = f" Did you mean '{near[0]}'?" if near else ""
+                raise UserError(f"Unknown key '{name}' ({source}).{hint}")
+            check_value(name, value, source, self.internal_config_dict.get(name), self.model in MODELS)
+            if name in PACKAGE_KEYS and name not in self.internal_config_dict and self.model not in MODELS:
+                getLogger().warning("Key '%s' (%s) has no effect on %s.", name, source, self.model)
+
+    def _known_keys(self) -> set[str]:
+        lists = (general_arguments, training_arguments, evaluation_arguments, dataset_arguments)
+        keys = {name for names in lists for name in names} | set(self.internal_config_dict) | set(PACKAGE_KEYS)
+        return keys | _LAUNCH_KEYS | recbole_keys()
+
+    def _check_combinations(self) -> None:
+        final = self.final_config_dict
+        hidden, heads = final.get("hidden_size"), final.get("n_heads")
+        if isinstance(hidden, int) and isinstance(heads, int) and hidden % heads:
+            raise UserError(f"hidden_size = {hidden} is not a multiple of n_heads = {heads}.")
+        if final["eval_args"]["order"] != "TO":
+            raise UserError("eval_args.order must be TO (time order) for sequential models.")
+        wants_sequences = final["train_rows"] == "sequences"
+        if wants_sequences and not getattr(self.model_class, "trains_on_sequences", False):
+            raise UserError(
+                f"train_rows = sequences: {self.model} learns from prefixes only; this package's models "
+                f"({', '.join(MODELS)}) learn from whole sequences."
+            )
+        metric = final["valid_metric"].lower().split("@")
+        if metric[0] not in {m.lower() for m in final["metrics"]} or (
+            len(metric) == 2 and int(metric[1]) not in final["topk"]
+        ):
+            raise UserError(
+                f"valid_metric = {final['valid_metric']} is not among metrics {final['metrics']} "
+                f"at topk {final['topk']}."
+            )
+
+    # ---- what a checkpoint and a result file keep ----
+
+    def plain(self) -> dict[str, Any]:
+        """All settings as plain values (no classes, no device objects)."""
+        return {name: plain_value(value) for name, value in sorted(self.final_config_dict.items())}
+
+
+@functools.cache
+def recbole_keys() -> frozenset[str]:
+    """Every key that RecBole's code or property files mention."""
+    package = Path(str(resources.files("recbole")))
+    reads = re.compile(r"config\[\s*[\"'](\w+)[\"']\s*\]")
+    keys = {name for file in package.rglob("*.py") for name in reads.findall(file.read_text(encoding="utf-8"))}
+    for file in (package / "properties").rglob("*.yaml"):
+        keys.update(re.findall(r"^(\w+)\s*:", file.read_text(encoding="utf-8"), flags=re.MULTILINE))
+    return frozenset(keys)
+
+
+def plain_value(value: Any) -> Any:
+    """``value`` as JSON-like data; anything else as its text."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(inner) for inner in value]
+    return str(value)
+
+
+def config_from_plain(values: dict[str, Any]) -> Config:
+    """The configuration of a finished run, from the plain values in its checkpoint or result file."""
+    skip = {"model", "dataset", "data_path", "device", "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "single_spec",
+            "local_rank", "valid_metric_bigger", "train_neg_sample_args", "valid_neg_sample_args",
+            "test_neg_sample_args", "resume"}  # fmt: skip
+    kept = {name: value for name, value in values.items() if name not in skip}
+    negatives = values.get("train_neg_sample_args") or {}
+    if negatives.get("distribution", "none") != "none":
+        kept["train_neg_sample_args"] = negatives
+    else:
+        kept["train_neg_sample_args"] = None
+    # RecBole appends the data set's name to data_path
+    data_path = Path(values["data_path"])
+    kept["data_path"] = str(data_path.parent)
+    return Config(values["model"], values["dataset"], config_dict=kept)

@@ -1,0 +1,80 @@
+"""Finds a model, data set or trainer class by name: this package's or RecBole's.
+
+RecBole 1.2 has no plug-in registry. compat.py makes its own look-ups answer from this one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from typing import Any
+
+from recbole_denoiser.errors import UserError
+
+# name of the model -> module that defines it
+MODELS = {
+    "SASRecDenoiser": "recbole_denoiser.model.sasrec",
+    "BERT4RecDenoiser": "recbole_denoiser.model.bert4rec",
+    "TiSASRec": "recbole_denoiser.model.tisasrec",
+    "TiSASRecDenoiser": "recbole_denoiser.model.tisasrec",
+    "SSEPT": "recbole_denoiser.model.ssept",
+    "SSEPTDenoiser": "recbole_denoiser.model.ssept",
+    "SASRecEntmax": "recbole_denoiser.model.entmax",
+    "BERT4RecEntmax": "recbole_denoiser.model.entmax",
+    "SASRecSparse": "recbole_denoiser.model.sparse",
+}
+
+
+def resolve(module: str, name: str) -> Any:
+    """A class or function of a layer above, by its dotted place, looked up when it is needed."""
+    return getattr(importlib.import_module(module), name)
+
+
+def package_model(name: str) -> Any:
+    """The class of one of this package's models."""
+    return resolve(MODELS[name], name)
+
+
+def recbole_sequential_models() -> list[str]:
+    """Names of RecBole's own sequential models, as users write them."""
+    package = importlib.import_module("recbole.model.sequential_recommender")
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    return sorted(name for name in vars(package) if name.lower() in modules and isinstance(vars(package)[name], type))
+
+
+def known_models() -> list[str]:
+    """Every model that the command runs."""
+    return sorted(MODELS) + recbole_sequential_models()
+
+
+def model_class(name: str) -> Any:
+    """The class of a model, this package's or RecBole's."""
+    from recbole.utils import get_model
+
+    if name in known_models():
+        return get_model(name)
+    near = difflib.get_close_matches(name, known_models(), n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UserError(
+        f"Unknown model '{name}'.{hint}\n"
+        f"Models of this package: {', '.join(sorted(MODELS))}.\n"
+        f"RecBole's sequential models: {', '.join(recbole_sequential_models())}."
+    )
+
+
+def dataset_class(name: str) -> Any:
+    """This package's data set, except for the few RecBole models that need one of their own."""
+    import recbole.data.dataset as datasets
+
+    ours = resolve("recbole_denoiser.data.dataset", "SequenceDataset")
+    return getattr(datasets, f"{name}Dataset", ours)
+
+
+def trainer_class(name: str) -> Any:
+    """This package's trainer; a RecBole model with a trainer of its own gets both."""
+    import recbole.trainer as trainers
+
+    ours = resolve("recbole_denoiser.training.trainer", "SequenceTrainer")
+    own = getattr(trainers, f"{name}Trainer", ours)
+    return own if issubclass(own, ours) else type(own.__name__, (ours, own), {})

@@ -1,0 +1,1 @@
+"""One run from atomic file to result.json, and the way back: reading and opening finished runs."""

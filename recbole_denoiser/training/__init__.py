@@ -1,0 +1,1 @@
+"""Training and measuring one model: trainer, evaluation, checkpoints."""

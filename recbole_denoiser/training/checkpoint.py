@@ -1,0 +1,115 @@
+"""Checkpoints that hold tensors and plain data only, are written atomically and resume exactly."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.files import write_atomically
+from recbole_denoiser.integration.config import plain_value
+
+FORMAT = 1  # raised when the content of a checkpoint changes
+
+
+def save(state: dict[str, Any], file: Path) -> None:
+    """Write a checkpoint."""
+    write_atomically(Path(file), lambda stream: torch.save({"format": FORMAT, **state}, stream))
+
+
+def load(file: str | Path, device: Any = "cpu", trust: bool = False) -> dict[str, Any]:
+    """Read a checkpoint; nothing in the file can run code unless ``trust`` is set."""
+    file = Path(file)
+    if not file.is_file():
+        raise UserError(f"Checkpoint '{file}' does not exist.")
+    try:
+        state = torch.load(file, map_location=device, weights_only=not trust)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"Checkpoint '{file}' is damaged, or holds pickled objects, which can run code, as RecBole's own do. "
+            f"If you trust its origin, say --trust_checkpoint."
+        ) from error
+    except (
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        ImportError,
+        zipfile.BadZipFile,
+    ) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"Checkpoint '{file}' cannot be read; it may be cut off: {reason}") from error
+    if not isinstance(state, dict) or "state_dict" not in state or "config" not in state:
+        raise UserError(f"'{file}' is not a checkpoint: it has no model weights and settings.")
+    if state.get("format", FORMAT) != FORMAT:
+        raise UserError(f"Checkpoint '{file}' has format {state['format']}; this version reads format {FORMAT}.")
+    return state
+
+
+def load_weights(model: Any, state: dict[str, Any], file: str | Path) -> None:
+    """Put the checkpoint's weights into ``model``; a model of another shape is the user's mistake."""
+    try:
+        model.load_state_dict(state["state_dict"])
+    except RuntimeError as error:
+        origin = f"{state['config']['model']} on {state['config']['dataset']}"
+        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
+        raise UserError(f"The weights in '{file}' (of {origin}) do not fit this model: {reason}") from error
+    model.load_other_parameter(state.get("other_parameter"))
+
+
+# ---- random number generators, for exact resuming ----
+
+
+def random_states() -> dict[str, Any]:
+    """States of Python's, NumPy's and torch's generators as tensors and plain data."""
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    version, internal, gauss = random.getstate()
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, cached],
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def restore_random_states(states: dict[str, Any]) -> None:
+    """Inverse of ``random_states``."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((name, keys.cpu().numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(states["torch"].cpu())
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
+
+
+# ---- RecBole's own entry points (see compat.py) ----
+
+
+def save_recbole_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+    """Replaces ``Trainer._save_checkpoint``: the same content, with the configuration as plain values."""
+    if not self.config["single_spec"] and self.config["local_rank"] != 0:
+        return
+    file = kwargs.pop("saved_model_file", self.saved_model_file)
+    save(
+        {
+            "config": {key: plain_value(value) for key, value in self.config.final_config_dict.items()},
+            "epoch": epoch,
+            "cur_step": self.cur_step,
+            "best_valid_score": float(self.best_valid_score),
+            "state_dict": self.model.state_dict(),
+            "other_parameter": self.model.other_parameter(),
+            "optimizer": self.optimizer.state_dict(),
+        },
+        Path(file),
+    )
+    if verbose:
+        self.logger.info("Saving current: %s", file)

@@ -1,0 +1,352 @@
+"""RecBole's trainer with named losses, exact resuming, safe checkpoints and fast sampled evaluation.
+
+The masks' ARM update (section 4.1.2) needs no code here: the model's loss carries Phi's gradient through autograd.
+What Phi does need is its own parameter group.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from recbole.data.dataloader import FullSortEvalDataLoader
+from recbole.trainer import Trainer
+from recbole.utils import calculate_valid_score, dict2str, early_stopping
+from torch.nn.utils import clip_grad_norm_
+from tqdm import tqdm
+
+from recbole_denoiser import files
+from recbole_denoiser.errors import NonFiniteLossError, UserError
+from recbole_denoiser.integration import parallel
+from recbole_denoiser.integration.config import plain_value
+from recbole_denoiser.training import checkpoint
+from recbole_denoiser.training.evaluation import (
+    CandidateLoader,
+    CollectedRows,
+    Ranks,
+    average_rank,
+    check_finite,
+    collect_candidates,
+    score_candidates,
+)
+
+
+class SequenceTrainer(Trainer):
+    """Trainer of every model that this package runs."""
+
+    # what RecBole's constructor sets
+    model: Any
+    start_epoch: int
+    cur_step: int
+    best_valid_score: float
+    best_valid_result: dict[str, float] | None
+    item_tensor: Any
+
+    def __init__(self, config: Any, model: Any) -> None:
+        with parallel.as_single_process(config):  # RecBole would wrap the model's forward, not its loss
+            super().__init__(config, model)
+        self.parallel_loss = None if config["single_spec"] else self._wrap()
+        if config["run_name"]:
+            self.saved_model_file = str(Path(self.checkpoint_dir) / f"{config['run_name']}.pth")
+        self.history: list[dict[str, Any]] = []  # one record per finished epoch
+        self.best_epoch = -1
+        self.stopped = False
+        self.ranks = Ranks()
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=bool(self.enable_scaler))
+
+    def _wrap(self) -> torch.nn.Module:
+        if self.device.type == "cuda":
+            self.model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
+        return parallel.wrap(self.model)
+
+    @property
+    def resume_file(self) -> Path:
+        """The newest epoch, for ``--resume``; ``saved_model_file`` is the best one."""
+        return Path(self.saved_model_file).with_suffix(".last.pth")
+
+    def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
+        """Phi gets its own learning rate and no weight decay, which would pull every mask towards 0.5."""
+        groups: list[Any] = getattr(self.model, "mask_parameters", list)()
+        if not groups:
+            return super()._build_optimizer(**kwargs)
+        masks = {id(parameter) for parameter in groups}
+        backbone = [parameter for parameter in self.model.parameters() if id(parameter) not in masks]
+        phi = {"params": groups, "lr": self.config["mask_learning_rate"], "weight_decay": 0.0}
+        return super()._build_optimizer(params=[{"params": backbone}, phi], **kwargs)
+
+    # ---- training ----
+
+    def fit(
+        self,
+        train_data: Any,
+        valid_data: Any = None,
+        verbose: bool = True,
+        saved: bool = True,
+        show_progress: bool = False,
+        callback_fn: Any = None,
+    ) -> tuple[float, Any]:
+        """Train until ``epochs`` or until validation has not improved for ``stopping_step`` evaluations."""
+        self.eval_collector.data_collect(train_data)
+        if self.config["train_neg_sample_args"].get("dynamic", False):
+            train_data.get_model(self.model)
+        self.train_loader = train_data
+        if self.pending_loader_state is not None:
+            train_data.generator.set_state(self.pending_loader_state)
+        if saved and self.start_epoch == 0:
+            self._save_checkpoint(-1, verbose=False)  # so that epochs: 0 can be evaluated, too
+        for epoch in range(self.start_epoch, self.epochs):
+            if self.stopped:
+                break
+            record = self._fit_epoch(epoch, train_data, valid_data, verbose, saved, show_progress)
+            if callback_fn and record["valid"]:
+                callback_fn(epoch, calculate_valid_score(record["valid"], self.valid_metric))
+        if math.isfinite(self.best_valid_score):
+            self._add_hparam_to_tensorboard(self.best_valid_score)
+        return self.best_valid_score, self.best_valid_result
+
+    pending_loader_state: torch.Tensor | None = None
+
+    def _fit_epoch(
+        self, epoch: int, train_data: Any, valid_data: Any, verbose: bool, saved: bool, show_progress: bool
+    ) -> dict[str, Any]:
+        if hasattr(self.model, "start_epoch"):
+            self.model.start_epoch(epoch)
+        begin = perf_counter()
+        losses = self._train_epoch(train_data, epoch, show_progress=show_progress)
+        record: dict[str, Any] = {
+            "epoch": epoch,
+            "train_seconds": perf_counter() - begin,
+            "losses": losses,
+            "valid": None,
+            "kept": None,
+        }
+        self.train_loss_dict[epoch] = sum(losses.values())
+        improved = not valid_data or self.eval_step <= 0  # without validation the newest epoch is the best
+        if valid_data and self.eval_step > 0 and (epoch + 1) % self.eval_step == 0:
+            improved = self._validate(record, valid_data, show_progress)
+        self.history.append(record)
+        self._log_epoch(record, verbose)
+        if improved:
+            self.best_epoch = epoch
+        if saved:
+            if improved:
+                self._save_checkpoint(epoch, verbose=False)
+            self._save_checkpoint(epoch, verbose=False, saved_model_file=self.resume_file)
+        return record
+
+    def _validate(self, record: dict[str, Any], valid_data: Any, show_progress: bool) -> bool:
+        begin = perf_counter()
+        score, result = self._valid_epoch(valid_data, show_progress=show_progress)
+        record["valid_seconds"] = perf_counter() - begin
+        record["valid"] = {name: float(value) for name, value in result.items()}
+        if hasattr(self.model, "kept_share"):
+            record["kept"] = self.model.kept_share()
+        self.best_valid_score, self.cur_step, self.stopped, improved = early_stopping(
+            score, self.best_valid_score, self.cur_step, max_step=self.stopping_step, bigger=self.valid_metric_bigger
+        )
+        if improved:
+            self.best_valid_result = record["valid"]
+        return improved
+
+    def _train_epoch(
+        self, train_data: Any, epoch_idx: int, loss_func: Any = None, show_progress: bool = False
+    ) -> dict[str, float]:
+        """One pass over the training rows; gives the mean of each loss term by name."""
+        self.model.train()
+        loss_func = loss_func or self.parallel_loss or self.model.calculate_loss
+        if self.parallel_loss is not None and train_data.shuffle:
+            train_data.sampler.set_epoch(epoch_idx)
+        totals: dict[str, float] = {}
+        progress = tqdm(
+            train_data, ncols=100, desc=f"Train {epoch_idx:>4}", disable=None if show_progress else True, leave=False
+        )
+        steps = 0
+        for step, interaction in enumerate(progress):
+            self.optimizer.zero_grad()
+            terms = self._terms(loss_func, interaction, epoch_idx, step)
+            if terms is not None and self._step(sum(terms.values()), epoch_idx, step):
+                steps += 1
+                for name, term in terms.items():
+                    totals[name] = totals.get(name, 0.0) + float(term.detach())
+        sums = parallel.total(list(totals.values()), self.device)
+        count = max(steps, 1) * parallel.world_size()
+        return {name: total / count for name, total in zip(totals, sums, strict=True)}
+
+    def _terms(self, loss_func: Any, interaction: Any, epoch: int, step: int) -> dict[str, Any] | None:
+        """The loss terms by name; None if one is not finite, here or in another process, and the step is skipped."""
+        problem, terms = "", None
+        try:
+            with torch.autocast(device_type=self.device.type, enabled=bool(self.enable_amp)):
+                terms = self._named_terms(loss_func(interaction.to(self.device)))
+        except NonFiniteLossError as error:
+            problem = f"loss ({error})"
+        else:
+            if not torch.isfinite(sum(terms.values())):
+                bad = [name for name, term in terms.items() if not torch.isfinite(term)]
+                problem = f"loss term '{', '.join(bad) or 'sum'}'"
+        if not parallel.any_process(bool(problem), self.device):
+            return terms
+        self._nonfinite(problem or "loss of another process", epoch, step)
+        return None
+
+    def _step(self, loss: Any, epoch: int, step: int) -> bool:
+        """Backward and update; False if the gradient was not finite and the step is skipped."""
+        self.scaler.scale(loss).backward()
+        if self.clip_grad_norm:
+            self.scaler.unscale_(self.optimizer)
+            clip_grad_norm_(self.model.parameters(), **self.clip_grad_norm)
+        if not self.enable_scaler:
+            norms = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
+            if not torch.isfinite(torch.stack(norms).sum()):
+                return self._nonfinite("gradient", epoch, step)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return True
+
+    def _named_terms(self, losses: Any) -> dict[str, Any]:
+        if not isinstance(losses, tuple):
+            return {"loss": losses}
+        names = getattr(self.model, "loss_terms", None) or [f"loss{i + 1}" for i in range(len(losses))]
+        return dict(zip(names, losses, strict=True))
+
+    def _nonfinite(self, what: str, epoch: int, step: int) -> bool:
+        place = f"epoch {epoch}, step {step}"
+        if self.config["on_nonfinite"] == "skip":
+            self.logger.warning("The %s is not finite (%s): step skipped.", what, place)
+            return False
+        kept = f"The checkpoint of the last good epoch is {self.resume_file}." if self.resume_file.is_file() else ""
+        raise UserError(
+            f"Training stopped: the {what} is not finite ({place}). {kept} Lower learning_rate, mask_learning_rate or "
+            f"gamma, set clip_grad_norm, or set on_nonfinite: skip."
+        )
+
+    def _log_epoch(self, record: dict[str, Any], verbose: bool) -> None:
+        epoch, losses, valid = record["epoch"], record["losses"], record["valid"]
+        text = f"epoch {epoch} [{record['train_seconds']:.1f}s] " + ", ".join(
+            f"{k}: {v:.4f}" for k, v in losses.items()
+        )
+        if record["kept"]:
+            text += ", kept: " + "/".join(f"{share:.2f}" for share in record["kept"])
+        if valid:
+            text += f" | valid [{record['valid_seconds']:.1f}s] {dict2str({k: round(v, 4) for k, v in valid.items()})}"
+            self.tensorboard.add_scalar("Valid_score", calculate_valid_score(valid, self.valid_metric), epoch)
+            self.wandblogger.log_metrics({**valid, "valid_step": epoch}, head="valid")
+        for name, value in losses.items():
+            self.tensorboard.add_scalar(f"Loss/{name}", value, epoch)
+        for layer, share in enumerate(record["kept"] or []):
+            self.tensorboard.add_scalar(f"Kept/layer{layer + 1}", share, epoch)
+        self.wandblogger.log_metrics({"epoch": epoch, **losses, "train_step": epoch}, head="train")
+        if verbose:
+            self.logger.info(text)
+
+    # ---- checkpoints ----
+
+    def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
+        random = parallel.gather(checkpoint.random_states())
+        if parallel.rank() != 0:
+            return
+        state = {
+            "config": {key: plain_value(value) for key, value in self.config.final_config_dict.items()},
+            "epoch": epoch,
+            "cur_step": self.cur_step,
+            "stopped": self.stopped,
+            "best_epoch": self.best_epoch,
+            "best_valid_score": float(self.best_valid_score),
+            "best_valid_result": self.best_valid_result,
+            "history": self.history,
+            "state_dict": self.model.state_dict(),
+            "other_parameter": self.model.other_parameter(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "random": random,  # one per process
+            "loader": self.train_loader.generator.get_state(),
+        }
+        checkpoint.save(state, Path(kwargs.pop("saved_model_file", self.saved_model_file)))
+
+    def resume_checkpoint(self, resume_file: str | Path) -> None:
+        """Continue after the last finished epoch, exactly as if there had been no interruption."""
+        state = parallel.from_first(lambda: checkpoint.load(resume_file, self.device))
+        states = state["random"] if isinstance(state["random"], list) else [state["random"]]
+        if len(states) != parallel.world_size():
+            raise UserError(
+                f"'{resume_file}' was written by {len(states)} process(es) and can only be resumed by as many, "
+                f"not by {parallel.world_size()}."
+            )
+        checkpoint.load_weights(self.model, state, resume_file)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.start_epoch = state["epoch"] + 1
+        self.cur_step, self.stopped = state["cur_step"], state["stopped"]
+        self.best_epoch, self.history = state["best_epoch"], state["history"]
+        self.best_valid_score, self.best_valid_result = state["best_valid_score"], state["best_valid_result"]
+        self.pending_loader_state = state["loader"].cpu()
+        checkpoint.restore_random_states(states[parallel.rank()])
+        if parallel.rank() == 0:
+            for file in (self.resume_file, Path(self.saved_model_file)):
+                files.remove_leftovers(file)
+        self.logger.info("Resuming after epoch %d from %s", state["epoch"], resume_file)
+
+    # ---- evaluation ----
+
+    @torch.no_grad()
+    def evaluate(
+        self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
+    ) -> dict[str, float] | None:
+        """RecBole's metrics; ``self.ranks`` then holds each user's rank."""
+        if not eval_data:
+            return None
+        if load_best_model:
+            file = model_file or self.saved_model_file
+            trust = bool(self.config["trust_checkpoint"])
+            state = parallel.from_first(lambda: checkpoint.load(file, self.device, trust=trust))
+            checkpoint.load_weights(self.model, state, file)
+        self.model.eval()
+        self.ranks = Ranks()
+        if not isinstance(eval_data, (CandidateLoader, FullSortEvalDataLoader)):
+            result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
+            return parallel.from_first(lambda: {name: float(value) for name, value in result.items()})
+        self.tot_item_num = eval_data._dataset.item_num
+        if isinstance(eval_data, FullSortEvalDataLoader) and self.item_tensor is None:
+            self.item_tensor = eval_data._dataset.get_item_feature().to(self.device)
+        rows = CollectedRows(self.eval_collector)
+        with self.model.counting_kept() if hasattr(self.model, "counting_kept") else nullcontext():
+            for batch in tqdm(
+                eval_data, ncols=100, desc="Evaluate", disable=None if show_progress else True, leave=False
+            ):
+                if isinstance(eval_data, CandidateLoader):
+                    self._collect_candidates(eval_data, *batch)
+                else:
+                    self._collect_full(batch)
+                rows.take()
+        rows.gather()
+        self.ranks.gather()
+        result = parallel.from_first(self._metrics)
+        self.wandblogger.log_eval_metrics(result, head="eval")
+        return result
+
+    def _metrics(self) -> dict[str, float]:
+        result = self.evaluator.evaluate(self.eval_collector.get_data_struct())
+        return {name: float(value) for name, value in result.items()}
+
+    def _collect_candidates(self, eval_data: CandidateLoader, interaction: Any, candidates: torch.Tensor) -> None:
+        interaction, candidates = interaction.to(self.device), candidates.to(self.device)
+        scores = score_candidates(self.model, interaction, candidates)  # [B, 1 + negatives]
+        check_finite(scores)
+        user = interaction[self.config["USER_ID_FIELD"]]
+        self.ranks.add(user, average_rank(scores, scores[:, 0]))
+        collect_candidates(
+            self.eval_collector, interaction, scores, candidates, eval_data.one_row_per_user, user, self.tot_item_num
+        )
+
+    def _collect_full(self, batch: Any) -> None:
+        interaction, scores, positive_u, positive_i = self._full_sort_batch_eval(batch)
+        check_finite(scores)
+        positive = scores[positive_u, positive_i]
+        self.ranks.add(
+            interaction[self.config["USER_ID_FIELD"]][positive_u], average_rank(scores[positive_u], positive)
+        )
+        self.eval_collector.eval_batch_collect(scores, interaction, positive_u, positive_i)
