@@ -25,7 +25,6 @@ from __future__ import annotations
 import copy
 import difflib
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,19 +215,14 @@ def _finished_settings(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _name(config: Config, earlier: Mapping[str, dict[str, Any]]) -> str:
-    """The run's own name, or that of a finished run which differs only in settings that one of the two does not know.
+    """The run's own name, or that of a finished run of an earlier version that is the same experiment.
 
-    A run's name is made of all settings. A later version of this package may have new ones, whose defaults change
-    nothing; without this, finished runs would be done again.
+    A run's name is made of all settings; without this, runs would be done again when a setting is added.
     """
     name = results.run_name(config)
     if name in earlier:
         return name
-    now = json.loads(json.dumps(results.deciding(config.plain())))
-    for other, settings in earlier.items():
-        if all(settings[key] == now[key] for key in settings.keys() & now.keys()):
-            return other
-    return name
+    return next((other for other, old in earlier.items() if results.is_same_experiment(old, config)), name)
 
 
 def data_file(run: PlannedRun) -> Path:

@@ -30,6 +30,31 @@ def deciding(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in _NOT_IN_NAME}
 
 
+# Settings that came later, with the value that says what runs before them did. A setting that is not listed stands for
+# its default.
+EARLIER = {
+    "noise_action": "none",
+    "train_batches": "shuffled",
+    "mask_form": "product",
+    "mask_prior": False,
+    "train_noise_kind": "replace",
+    "eval_noise": 0.0,
+    "noise_oracle": None,
+}
+
+
+def is_same_experiment(old: dict[str, Any], config: Config) -> bool:
+    """Do the deciding settings of a finished run mean the same as this configuration?
+
+    A later version may have settings that the run does not know: they must have the value of what was done before.
+    Settings that are gone do not count.
+    """
+    now = json.loads(json.dumps(deciding(config.plain())))
+    before = {name: EARLIER.get(name, config.internal_config_dict.get(name)) for name in now.keys() - old.keys()}
+    expected = {**json.loads(json.dumps(before, default=str)), **old}
+    return all(expected[name] == value for name, value in now.items())
+
+
 def run_name(config: Config) -> str:
     """``<model>-<data set>-s<seed>-<hash of the settings>``, unless the user named the run."""
     if config["run_name"]:

@@ -156,5 +156,5 @@ def test_new_keys_of_a_later_version_do_not_repeat_finished_runs(workplace: Path
     again = plan(experiment, "results", flags)
     assert [run.name for run in again] == ["old", second.name]
     assert [run.finished for run in again] == [True, False]
-    changed = plan(experiment, "results", {**flags, "hidden_size": 16})
-    assert not any(run.finished for run in changed)
+    for other in ({"hidden_size": 16}, {"train_noise": 0.3}):  # one that the old run knows, one that it does not
+        assert not any(run.finished for run in plan(experiment, "results", {**flags, **other})), other
