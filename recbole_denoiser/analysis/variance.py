@@ -71,11 +71,15 @@ def relative_variances(
     with torch.no_grad():
         embedded = model.embed(batch)
 
+    bar = tqdm(total=reference_draws + draws * len(settings()), disable=not progress, leave=False, unit=" draws")
+
     def gradients(setting: Setting, count: int) -> Iterator[list[Tensor]]:
         changes = dataclasses.asdict(setting)
         model.denoiser.config = dataclasses.replace(original, beta=0.0, gamma=0.0, baseline=True, **changes)
         phi = [mask.phi for mask in model.denoiser.masks]
-        for _ in tqdm(range(count), desc=setting.name[:40], disable=None if progress else True, leave=False):
+        bar.set_description(setting.name)
+        for _ in range(count):
+            bar.update()
             result = model.denoiser.loss(
                 lambda: model.position_losses(model.encode(embedded), batch)[0], valid=batch.valid
             )
@@ -92,16 +96,20 @@ def relative_variances(
             found[setting] = [*(means / norms).tolist(), float(means.sum() / norms.sum())]
         return found
     finally:
+        bar.close()
         model.denoiser.config = original
 
 
 def variance_table(found: dict[Setting, list[float]]) -> str:
     """Text table, one line per setting."""
-    width = max(len(setting.name) for setting in found)
-    columns = [f"layer {i + 1}" for i in range(len(next(iter(found.values()))) - 1)] + ["all layers"]
-    lines = ["relative variance of Phi's gradient".ljust(width) + "".join(f"  {column:>11}" for column in columns)]
-    for setting, values in found.items():
-        lines.append(setting.name.ljust(width) + "".join(f"  {value:>11,.1f}" for value in values))
+    layers = len(next(iter(found.values()))) - 1
+    head = ["relative variance of Phi's gradient", *(f"layer {i + 1}" for i in range(layers)), "all layers"]
+    rows = [head, *([setting.name, *(f"{value:,.1f}" for value in values)] for setting, values in found.items())]
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = [
+        row[0].ljust(widths[0]) + "".join("  " + cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    ]
     paper, best = Setting("arm", "batch", "total"), Setting("arm", "sequence", "row")
     ratio = " / ".join(f"{a / b:,.0f}x" for a, b in zip(found[paper], found[best], strict=True))
     return "\n".join([*lines, f"row credit and a mask per sequence cut ARM's variance by {ratio}"])

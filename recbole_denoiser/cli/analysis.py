@@ -1,4 +1,4 @@
-"""``recbole-denoiser recommend``, ``explain`` and ``report``."""
+"""The commands about finished runs: recommend, explain, report, pruning, variance."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recbole_denoiser.cli.arguments import add_result_dir, positive
 from recbole_denoiser.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,31 +17,42 @@ if TYPE_CHECKING:
 
 
 def add_commands(command: Callable[..., Any]) -> None:
-    """Register the commands; ``command`` is cli.py's registrar."""
-    recommend = command("recommend", _recommend, "Recommend next items for users of the data set or for any sequences.")
+    """Register the commands; ``command`` is main.py's registrar."""
+    recommend = command("recommend", _recommend)
     _who(recommend)
     recommend.add_argument(
         "--output", "-o", help="recommendations as .csv or, with .jsonl, as JSON lines; else a table"
     )
-    recommend.add_argument("-k", type=_positive, default=10, help="items per sequence (10)")
+    recommend.add_argument("-k", type=positive, default=10, help="items per sequence (10)")
     recommend.add_argument("--include_seen", action="store_true", help="also recommend items of the sequence itself")
 
-    explain = command("explain", _explain, "Write a page that shows what the model reads and what its masks cut.")
+    explain = command("explain", _explain)
     _who(explain)
     explain.add_argument("--output", "-o", help="the page; default: explain.html in the folder of the run")
     explain.add_argument("--json", help="also write the same data as JSON")
     explain.add_argument("--tensors", help="also write the attention as tensors for bertviz (a torch .pt file)")
-    explain.add_argument("-k", type=_positive, default=10, help="recommendations to show (10)")
+    explain.add_argument("-k", type=positive, default=10, help="recommendations to show (10)")
 
-    report = command("report", _report, "Write a page about one run or several, and its figures as PNG files.")
+    report = command("report", _report)
     report.add_argument("runs", nargs="+", metavar="run", help="folders or names of finished runs, or folders of runs")
-    report.add_argument("--result_dir", default="results", help="where runs given by name are (results)")
+    add_result_dir(report)
     report.add_argument("--output", "-o", help="the page; default: report.html, of one run in the folder of the run")
+
+    pruning = command("pruning", _pruning)
+    pruning.add_argument("runs", nargs="+", metavar="run", help="folders or names of finished runs, or folders of runs")
+    add_result_dir(pruning)
+    pruning.add_argument("--users", type=positive, default=2000, help="histories to look at")
+    pruning.add_argument("--output", help="folder that gets pruning.md and pruning.csv")
+
+    variance = command("variance", _variance)
+    variance.add_argument("run", help="folder or name of a finished run")
+    add_result_dir(variance)
+    variance.add_argument("--draws", type=positive, default=50, help="gradient draws per estimator")
 
 
 def _who(parser: Any) -> None:
     parser.add_argument("--run", required=True, help="folder or name of a finished run")
-    parser.add_argument("--result_dir", default="results", help="where runs given by name are (results)")
+    add_result_dir(parser)
     parser.add_argument("--data_path", help="where the data set is, if it was moved since")
     parser.add_argument(
         "--user", action="append", default=[], help="a user of the data set; may be given several times"
@@ -48,13 +60,6 @@ def _who(parser: Any) -> None:
     parser.add_argument(
         "--input", help="sequences: a .csv file with columns user, item and perhaps time, or a .jsonl file of lists"
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
 
 
 def _open(options: Any) -> Recommender:
@@ -127,7 +132,7 @@ def _explain(options: Any) -> None:
 
 def _report(options: Any) -> None:
     from recbole_denoiser.report.report_page import write_report
-    from recbole_denoiser.report.runs import find_runs
+    from recbole_denoiser.runs.record import find_runs
 
     runs = find_runs(options.runs, options.result_dir)
     default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
@@ -137,3 +142,30 @@ def _report(options: Any) -> None:
 def _say_written(files: Iterable[Path]) -> None:
     for file in files:
         print(f"Wrote {file}")
+
+
+def _pruning(options: Any) -> None:
+    from recbole_denoiser.analysis import pruning
+    from recbole_denoiser.files import write_text
+    from recbole_denoiser.runs.record import find_runs
+
+    rows = []
+    for run in find_runs(options.runs, options.result_dir):
+        quality = pruning.of_run(run, options.users)
+        if quality is None:
+            print(f"{run.run} is left out: trained without noise, or not a model of this package.", file=sys.stderr)
+        else:
+            rows.append(pruning.row(run, quality))
+    if not rows:
+        raise UserError("None of these runs has known noise and attention; train with --train_noise=0.2.")
+    if options.output:
+        write_text(Path(options.output) / "pruning.md", pruning.to_markdown(rows))
+        write_text(Path(options.output) / "pruning.csv", pruning.to_csv(rows))
+    print(pruning.to_markdown(rows))
+
+
+def _variance(options: Any) -> None:
+    from recbole_denoiser.analysis.variance import variance_of_run
+    from recbole_denoiser.runs.record import find_run, load_run
+
+    print(variance_of_run(load_run(find_run(options.run, options.result_dir)), options.draws))

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import recbole
-import torch
 
-from recbole_denoiser.integration.paths import properties_folder
-from recbole_denoiser.integration.registry import MODELS, recbole_sequential_models
-from recbole_denoiser.runs.results import versions
+def add_commands(command: Callable[..., Any]) -> None:
+    """Register the command; ``command`` is main.py's registrar."""
+    doctor = command("doctor", _doctor)
+    doctor.add_argument("--data_path", default="dataset/", help="folder of your data sets (dataset/)")
+
+
+def _doctor(options: Any) -> None:
+    print(report(options.data_path))
 
 
 def report(data_path: str) -> str:
     """A few lines for a person who wonders why something does not run."""
+    import recbole
+    import torch
+
+    from recbole_denoiser.integration.paths import properties_folder
+    from recbole_denoiser.integration.registry import MODELS, recbole_sequential_models
+    from recbole_denoiser.runs.results import versions
+
     device = f"cuda ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else "cpu"
     included = Path(recbole.__file__).parent / "dataset_example"
     lines = [
@@ -31,6 +42,8 @@ def report(data_path: str) -> str:
 
 
 def _quick_start() -> str:
+    import importlib.util
+
     found = importlib.util.find_spec("ray") is not None
     return "available" if found else "unavailable: recbole.quick_start needs ray; this package does not"
 

@@ -1,4 +1,4 @@
-"""The commands of the experiments: prepare, noise, reproduce, compare, pruning, tune."""
+"""The commands of the experiments: reproduce, compare, tune."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from recbole_denoiser.cli.arguments import add_result_dir, positive
 from recbole_denoiser.errors import UserError
 
 # set by the grid itself
@@ -17,27 +18,11 @@ _NOT_FLAGS = {"seed": "--seeds", "label": "models", "run_name": "nothing", "chec
 
 
 def add_commands(command: Callable[..., Any]) -> None:
-    """Register all commands; ``command`` is the registrar of cli.py."""
-    from recbole_denoiser.data.prepare.convert import NAMES, RULES
-
-    prepare = command("prepare", _prepare, "Convert a public raw file into RecBole's atomic files.")
-    prepare.add_argument("name", choices=NAMES)
-    prepare.add_argument("--raw", required=True, help="the raw file, plain, .gz or (ml-1m) .zip")
-    prepare.add_argument("--output", default="dataset", help="folder that gets <name>/")
-    prepare.add_argument("--rule", choices=RULES, help="which rare users and items are dropped; default: the paper's")
-    prepare.add_argument("--on_malformed", choices=("skip", "fail"), default="skip", help="lines that cannot be read")
-    prepare.add_argument("--overwrite", action="store_true", help="replace files of an earlier conversion")
-
-    noise = command("noise", _noise, "Write a copy of a data set with noise in its training part.", settings=True)
-    noise.add_argument("dataset", help="name of a data set in data_path")
-    noise.add_argument("--share", type=float, required=True, help="share of the training items to replace, 0 to 1")
-    noise.add_argument("--output", default="dataset", help="folder that gets <name>/")
-    noise.add_argument("--name", help="name of the copy; default: <dataset>-noise<per cent>")
-
-    reproduce = command("reproduce", _reproduce, "Run an experiment of the paper, or one of yours.", settings=True)
+    """Register the commands; ``command`` is main.py's registrar."""
+    reproduce = command("reproduce", _reproduce, settings=True)
     reproduce.add_argument("experiment", help="table2, noise, length, regularizers, ablation, or a YAML file")
     reproduce.add_argument("--result_dir", default="results", help="folder that gets <experiment>/")
-    reproduce.add_argument("--jobs", type=int, help="processes at a time; default: one per core")
+    reproduce.add_argument("--jobs", type=positive, help="processes at a time; default: one per core")
     reproduce.add_argument("--shard", metavar="I/K", help="only part I of K, to split a grid over machines")
     reproduce.add_argument("--datasets", nargs="+", help="instead of the experiment's")
     reproduce.add_argument("--models", nargs="+", metavar="LABEL", help="only these of the experiment")
@@ -46,43 +31,26 @@ def add_commands(command: Callable[..., Any]) -> None:
     what.add_argument("--plan", action="store_true", help="list the runs and stop")
     what.add_argument("--report", action="store_true", help="only make tables and figures of what is finished")
 
-    compare = command("compare", _compare, "Compare finished runs: a table and paired tests against the first.")
-    compare.add_argument("runs", nargs="+", help="folders of runs, or name=folder")
+    compare = command("compare", _compare)
+    compare.add_argument("runs", nargs="+", metavar="run", help="folders or names of runs, each perhaps as name=run")
+    add_result_dir(compare)
     compare.add_argument("--metrics", nargs="+", default=["hit@10", "ndcg@10"])
     compare.add_argument(
         "--test", default="permutation", help="whose p-values the table shows: permutation, t, wilcoxon"
     )
     compare.add_argument("--output", help="folder that gets table.md, table.tex and table.csv")
 
-    pruning = command("pruning", _pruning, "How well the masks of runs with train_noise find the injected items.")
-    pruning.add_argument("runs", nargs="+", help="folders of runs")
-    pruning.add_argument("--users", type=int, default=2000, help="histories to look at")
-    pruning.add_argument("--output", help="folder that gets pruning.md and pruning.csv")
-
-    tune = command("tune", _tune, "Search a model's settings with Optuna, on validation data only.", settings=True)
+    tune = command("tune", _tune, settings=True)
     tune.add_argument("--model", "-m", default="SASRecDenoiser")
     tune.add_argument("--dataset", "-d", default="ml-100k")
     tune.add_argument("--config_files", nargs="*", default=[], help="YAML files with settings of every trial")
     tune.add_argument("--search_space", help="YAML file with a search_space; default: the model's own")
-    tune.add_argument("--trials", type=int, default=20, help="trials in all, by all workers and earlier calls")
-    tune.add_argument("--jobs", type=int, default=1, help="worker processes on this machine")
+    tune.add_argument("--trials", type=positive, default=20, help="trials in all, by all workers and earlier calls")
+    tune.add_argument("--jobs", type=positive, default=1, help="worker processes on this machine")
     tune.add_argument("--storage", help="Optuna storage URL; default: an SQLite file in the study's folder")
     tune.add_argument("--study", help="name of the study; default: <model>-<dataset>")
     tune.add_argument("--sampler", choices=("tpe", "random", "grid"), default="tpe")
     tune.add_argument("--result_dir", default="results", help="folder that gets tune/<study>/")
-
-
-def _prepare(options: Any) -> None:
-    from recbole_denoiser.data.prepare.convert import prepare
-
-    print(prepare(options.name, options.raw, options.output, options.on_malformed, options.rule,
-                  overwrite=options.overwrite))  # fmt: skip
-
-
-def _noise(options: Any) -> None:
-    from recbole_denoiser.data.noise_files import write_noisy
-
-    print(write_noisy(options.dataset, options.share, Path(options.output), options.name, options.settings))
 
 
 def _reproduce(options: Any) -> None:
@@ -161,7 +129,7 @@ def _compare(options: Any) -> None:
     from recbole_denoiser.experiments.table_text import to_csv, to_latex, to_markdown
     from recbole_denoiser.files import write_text
 
-    comparison = compare_runs(named_runs(options.runs), options.metrics, options.test)
+    comparison = compare_runs(named_runs(options.runs, options.result_dir), options.metrics, options.test)
     text = f"{to_markdown(comparison.table)}\n{comparison}\n"
     if options.output:
         folder = Path(options.output)
@@ -169,26 +137,6 @@ def _compare(options: Any) -> None:
         write_text(folder / "table.tex", to_latex(comparison.table))
         write_text(folder / "table.csv", to_csv(comparison.table))
     print(text)
-
-
-def _pruning(options: Any) -> None:
-    from recbole_denoiser.analysis import pruning
-    from recbole_denoiser.files import write_text
-    from recbole_denoiser.runs.record import load_runs
-
-    rows = []
-    for run in load_runs(options.runs):
-        quality = pruning.of_run(run, options.users)
-        if quality is None:
-            print(f"{run.run} is left out: trained without noise, or not a model of this package.", file=sys.stderr)
-        else:
-            rows.append(pruning.row(run, quality))
-    if not rows:
-        raise UserError("None of these runs has known noise and attention; train with --train_noise=0.2.")
-    if options.output:
-        write_text(Path(options.output) / "pruning.md", pruning.to_markdown(rows))
-        write_text(Path(options.output) / "pruning.csv", pruning.to_csv(rows))
-    print(pruning.to_markdown(rows))
 
 
 def _tune(options: Any) -> None:

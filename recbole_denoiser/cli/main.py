@@ -1,41 +1,81 @@
-"""The command ``recbole-denoiser``; errors of the user are one message and exit code 2."""
+"""The command ``recbole-denoiser``; errors of the user are one message and exit code 2.
+
+Nothing heavy is imported here: the file of a command's group is imported when the command is typed, and torch and
+RecBole when it runs.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from recbole_denoiser.cli import analysis as report_commands
+import recbole_denoiser
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.config import parse_value
-from recbole_denoiser.integration.registry import known_models
+
+PROGRAM = "recbole-denoiser"
+
+
+class Entry(NamedTuple):
+    """A command: the file of its group, and what it does in a line."""
+
+    group: str
+    summary: str
+
+
+# Every command, in the order of --help. A new one: an entry here, and in its group's file a call of ``command``.
+COMMANDS = {
+    "run": Entry("run", "Train and test a model; any RecBole or package setting as --key=value."),
+    "demo": Entry("demo", "Train the default model and its plain backbone on ml-100k and compare."),
+    "recommend": Entry("analysis", "Recommend next items for users of the data set or for any sequences."),
+    "explain": Entry("analysis", "Write a page that shows what the model reads and what its masks cut."),
+    "report": Entry("analysis", "Write a page about one run or several, and its figures as PNG files."),
+    "prepare": Entry("data", "Convert a public raw file into RecBole's atomic files."),
+    "noise": Entry("data", "Write a copy of a data set with noise in its training part."),
+    "reproduce": Entry("experiments", "Run an experiment of the paper, or one of yours."),
+    "compare": Entry("experiments", "Compare finished runs: a table and paired tests against the first."),
+    "tune": Entry("experiments", "Search a model's settings with Optuna, on validation data only."),
+    "pruning": Entry("analysis", "How well the masks of runs with train_noise find the injected items."),
+    "variance": Entry("analysis", "Relative gradient variance of every estimator on a finished run."),
+    "doctor": Entry("doctor", "Show versions, device, property folder and data sets found."),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = _parser()
-    known, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else list(arguments))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    command = next((word for word in words if not word.startswith("-")), None)
     try:
+        known, rest = build_parser(command).parse_known_args(words)
         if not known.takes_settings and rest:
-            raise UserError(f"Unknown argument '{rest[0]}'; see recbole-denoiser {known.command} --help.")
+            raise UserError(f"Unknown argument '{rest[0]}'; see {PROGRAM} {known.command} --help.")
         known.settings = parse_settings(rest)
         known.function(known)
     except UserError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end
+        return 141
     except OSError as error:  # a full disk, a lost folder: nothing that a stack trace would explain
         print(f"Error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Interrupted. Run the same command with --resume to continue.", file=sys.stderr)
+        again = " The same command with --resume goes on after the last finished epoch." if command == "run" else ""
+        print(f"\nInterrupted.{again}", file=sys.stderr)
         return 130
     return 0
 
 
 def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
     """``--key=value``, ``--key value`` and, for a switch, ``--key`` alone."""
+    if not arguments:
+        return {}
+    from recbole_denoiser.integration.config import parse_value
+
     settings: dict[str, Any] = {}
     rest = list(arguments)
     while rest:
@@ -52,74 +92,39 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _parser() -> argparse.ArgumentParser:
-    from recbole_denoiser.cli.experiments import add_commands as add_experiment_commands
-
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser of all commands; only those of ``command``'s group have their arguments."""
     parser = argparse.ArgumentParser(
-        prog="recbole-denoiser", description="Rec-Denoiser and RecBole's sequential models, trained and measured."
+        prog=PROGRAM,
+        description="Find and remove the noise in item sequences; train and measure sequential recommenders.",
+        epilog=f"{PROGRAM} <command> --help says more. Start with: {PROGRAM} demo",
     )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {recbole_denoiser.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
-    def command(
-        name: str, function: Callable[[Any], None], summary: str, settings: bool = False
-    ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+    def add(name: str, function: Callable[[Any], None], settings: bool = False) -> argparse.ArgumentParser:
+        """The parser of a command; ``settings``: any setting is accepted as --key=value."""
+        summary = COMMANDS[name].summary
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         sub.set_defaults(function=function, takes_settings=settings)
         return sub
 
-    run = command("run", _run, "Train and test a model; any RecBole or package setting as --key=value.", settings=True)
-    run.add_argument("--model", "-m", default="SASRecDenoiser", help=f"one of {', '.join(known_models())}")
-    run.add_argument("--dataset", "-d", default="ml-100k", help="name of a data set in data_path (ml-100k is included)")
-    run.add_argument("--config_files", nargs="*", default=[], help="YAML files, later ones win")
-    run.add_argument("--nproc", type=int, default=1, help="processes on this machine")
-    run.add_argument("--ip", default="localhost", help="address of the first machine")
-    run.add_argument("--port", type=int, help="port of the first machine (5678; on one machine any free one)")
-    run.add_argument("--world_size", type=int, default=-1, help="processes on all machines")
-    run.add_argument("--group_offset", type=int, default=0, help="number of this machine's first process")
-
-    command("demo", _demo, "Train the default model and its plain backbone on ml-100k and compare.", settings=True)
-    variance = command("variance", _variance, "Relative gradient variance of every estimator on a finished run.")
-    variance.add_argument("run", help="folder of the run, with its result.json")
-    variance.add_argument("--draws", type=int, default=50, help="gradient draws per estimator")
-    add_experiment_commands(command)
-    command("doctor", _doctor, "Show versions, device, property folder and data sets found.", settings=True)
-    report_commands.add_commands(command)
+    wanted = COMMANDS[command].group if command in COMMANDS else None
+    added: set[str] = set()
+    for name, entry in COMMANDS.items():
+        if entry.group != wanted:
+            add(name, _no_function)
+        elif wanted not in added:
+            importlib.import_module(f"recbole_denoiser.cli.{wanted}").add_commands(add)
+            added.add(wanted)
     return parser
 
 
-def _run(options: Any) -> None:
-    from recbole_denoiser.integration import parallel
-    from recbole_denoiser.runs import launch, pipeline
-    from recbole_denoiser.runs.summary import run_table
-
-    files = [file for text in options.config_files for file in text.split()]
-    arguments = {
-        "model": options.model, "dataset": options.dataset, "config_files": files, "flags": options.settings
-    }  # fmt: skip
-    processes = launch.Processes(options.nproc, options.world_size, options.ip, options.port, options.group_offset)
-    result = launch.run(arguments, processes) if processes.total > 1 else pipeline.run(**arguments)
-    if result is not None and parallel.rank() == 0:
-        print(run_table(result))
-    parallel.stop()  # if torchrun started us
-
-
-def _demo(options: Any) -> None:
-    from recbole_denoiser.cli.demo import demo
-
-    print(demo(options.settings))
-
-
-def _variance(options: Any) -> None:
-    from recbole_denoiser.analysis.variance import variance_of_run
-    from recbole_denoiser.runs.record import load_run
-
-    print(variance_of_run(load_run(options.run), options.draws))
-
-
-def _doctor(options: Any) -> None:
-    from recbole_denoiser.cli.doctor import report
-
-    unknown = set(options.settings) - {"data_path"}
-    if unknown:
-        raise UserError(f"Unknown argument '--{unknown.pop()}'; doctor takes --data_path.")
-    print(report(options.settings.get("data_path", "dataset/")))
+def _no_function(options: Any) -> None:
+    raise AssertionError(f"{options.command} was typed, but its group was not loaded")

@@ -12,7 +12,7 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.stats import PairedTest, compare, holm
 from recbole_denoiser.experiments.table_text import metric_name, p_text
 from recbole_denoiser.experiments.tables import TESTS, ResultTable, build_table, group_runs
-from recbole_denoiser.runs.record import Run, load_runs
+from recbole_denoiser.runs.record import Run, find_runs
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Comparison:
         return "\n".join(_test_lines(self))
 
 
-def named_runs(sources: Sequence[str]) -> list[Run]:
-    """Runs from folders (of one run or of several), each optionally as ``name=folder``.
+def named_runs(sources: Sequence[str], result_dir: str = "results") -> list[Run]:
+    """Runs by folder (of one run or of several) or by name in ``result_dir``, each optionally as ``name=run``.
 
     Runs that would be mistaken for each other (same label, data set and seed) get the names of their folders.
     """
     runs: list[Run] = []
     for source in sources:
         name, equals, folder = source.partition("=")
-        found = load_runs(folder if equals else source)
+        found = find_runs([folder if equals else source], result_dir)
         runs += [replace(run, label=name) for run in found] if equals else found
     places = [(run.label, run.dataset, run.seed) for run in runs]
     clashing = {run.label for run, place in zip(runs, places, strict=True) if places.count(place) > 1}

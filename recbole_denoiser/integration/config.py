@@ -15,6 +15,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from recbole.config import Config as RecBoleConfig
 from recbole.utils.argument_list import dataset_arguments, evaluation_arguments, general_arguments, training_arguments
@@ -155,7 +156,19 @@ class Config(RecBoleConfig):
         # RecBole's own defaults contradict each other: it refuses its negatives for the cross-entropy it defaults to
         if final.get("loss_type") == "CE" and "train_neg_sample_args" not in self.external_config_dict:
             final["train_neg_sample_args"] = None
+        self._choose_device(final)
         return final
+
+    def _choose_device(self, final: dict[str, Any]) -> None:
+        """``device: cpu | cuda``, which RecBole would overwrite without a word."""
+        wanted = self.external_config_dict.get("device")
+        if wanted == "cpu":
+            final["gpu_id"] = ""
+        elif wanted == "cuda" and not torch.cuda.is_available():
+            raise UserError(
+                f"device = cuda ({self.sources['device']}): torch {torch.__version__} finds no GPU. "
+                f"Without this setting the run uses the CPU."
+            )
 
     def _set_default_parameters(self) -> None:
         try:

@@ -6,8 +6,11 @@ RecBole 1.2 has no plug-in registry. compat.py makes its own look-ups answer fro
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
-import pkgutil
+import importlib.util
+import re
+from pathlib import Path
 from typing import Any
 
 from recbole_denoiser.errors import UserError
@@ -36,11 +39,19 @@ def package_model(name: str) -> Any:
     return resolve(MODELS[name], name)
 
 
+@functools.cache
 def recbole_sequential_models() -> list[str]:
-    """Names of RecBole's own sequential models, as users write them."""
-    package = importlib.import_module("recbole.model.sequential_recommender")
-    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
-    return sorted(name for name in vars(package) if name.lower() in modules and isinstance(vars(package)[name], type))
+    """Names of RecBole's own sequential models, as users write them; read from its files, not imported."""
+    spec = importlib.util.find_spec("recbole")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("RecBole is not installed: pip install 'recbole>=1.2,<1.3'.")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "model" / "sequential_recommender"
+    return sorted(
+        name
+        for file in folder.glob("*.py")
+        for name in re.findall(r"^class (\w+)\(", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        if name.lower() == file.stem
+    )
 
 
 def known_models() -> list[str]:

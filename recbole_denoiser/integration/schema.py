@@ -253,6 +253,7 @@ RECBOLE_RANGES = {
         Key("dropout_prob", float, at_least=0, below=1),
         Key("metric_decimal_place", int, at_least=0),
         Key("learner", str, choices=("adam", "adamw", "sgd", "adagrad", "rmsprop", "sparse_adam")),
+        Key("device", str, choices=("cpu", "cuda")),
         Key("state", str, choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     ]
 }  # fmt: skip

@@ -1,11 +1,10 @@
-"""The runs that a report is about: found by folder or name, with what their settings have in common."""
+"""The runs that a report is about: what their settings have in common, and their masks."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +12,8 @@ from torch import Tensor
 
 from recbole_denoiser.core import gate
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.runs.record import RESULT_FILE, Run, load_run, load_runs
-from recbole_denoiser.runs.reopen import checkpoint_file, find_run, read_result
+from recbole_denoiser.runs.record import Run
+from recbole_denoiser.runs.reopen import checkpoint_file, read_result
 from recbole_denoiser.training import checkpoint
 
 # settings that say where and how, not what: left out of the comparison
@@ -27,19 +26,6 @@ _PLACES = {
 # settings that make a good name, best first
 _TELLING = ("dataset", "train_noise", "seed", "mask", "estimator", "denoise", "target_denoise", "beta", "gamma",
             "target_sparsity", "random_keep", "n_layers")  # fmt: skip
-
-
-def find_runs(names: Sequence[str], result_dir: str | Path = "results") -> list[Run]:
-    """Runs in the order given: each name is a run's folder, a folder of runs, or the name of a run in result_dir."""
-    found: dict[Path, Run] = {}
-    for name in names:
-        folder = Path(name)
-        if folder.is_dir() and not (folder / RESULT_FILE).is_file() and any(folder.glob(f"*/{RESULT_FILE}")):
-            runs = load_runs(folder)
-        else:
-            runs = [load_run(find_run(name, result_dir))]
-        found.update({run.folder.resolve(): run for run in runs})
-    return list(found.values())
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:

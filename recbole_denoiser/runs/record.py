@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,3 +124,28 @@ def load_runs(source: str | Path | Iterable[str | Path]) -> list[Run]:
         if not runs:
             raise UserError("The list of runs is empty.")
     return sorted(runs, key=lambda run: (run.dataset, run.label, run.seed, str(run.folder)))
+
+
+def find_run(name: str | Path, result_dir: str | Path = "results") -> Path:
+    """The folder of a finished run, from the folder itself or from the name of a run in ``result_dir``."""
+    for folder in (Path(name), Path(result_dir) / name):
+        if (folder / RESULT_FILE).is_file():
+            return folder
+    finished = sorted(file.parent.name for file in Path(result_dir).glob(f"*/{RESULT_FILE}"))
+    known = (
+        f"Finished runs in {result_dir}/: {', '.join(finished)}." if finished else f"None is in {result_dir}/ either."
+    )
+    raise UserError(f"'{name}' is not the folder of a finished run (with {RESULT_FILE}). {known}")
+
+
+def find_runs(names: Sequence[str], result_dir: str | Path = "results") -> list[Run]:
+    """Runs in the order given: each name is a run's folder, a folder of runs, or the name of a run in result_dir."""
+    found: dict[Path, Run] = {}
+    for name in names:
+        folder = Path(name)
+        if folder.is_dir() and not (folder / RESULT_FILE).is_file() and any(folder.glob(f"*/{RESULT_FILE}")):
+            runs = load_runs(folder)
+        else:
+            runs = [load_run(find_run(name, result_dir))]
+        found.update({run.folder.resolve(): run for run in runs})
+    return list(found.values())

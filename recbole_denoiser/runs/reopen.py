@@ -20,9 +20,9 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
 from recbole_denoiser.integration.registry import dataset_class
 from recbole_denoiser.runs.pipeline import build_model, load_data
+from recbole_denoiser.runs.record import RESULT_FILE, find_run
 from recbole_denoiser.training import checkpoint
 
-RESULT_FILE = "result.json"
 _TITLE_WORDS = ("title", "name")  # a column of the .item file with one of these in its name holds titles
 
 
@@ -54,18 +54,6 @@ class OpenRun:
             some = ", ".join(str(token) for token in self.dataset.field2id_token[self.dataset.uid_field][1:6])
             raise UserError(f"Data set '{self.config['dataset']}' has no user '{user}'; it has users such as {some}.")
         return int(ids[user])
-
-
-def find_run(name: str | Path, result_dir: str | Path = "results") -> Path:
-    """The folder of a finished run, from the folder itself or from the name of a run in ``result_dir``."""
-    for folder in (Path(name), Path(result_dir) / name):
-        if (folder / RESULT_FILE).is_file():
-            return folder
-    finished = sorted(file.parent.name for file in Path(result_dir).glob(f"*/{RESULT_FILE}"))
-    known = (
-        f"Finished runs in {result_dir}/: {', '.join(finished)}." if finished else f"None is in {result_dir}/ either."
-    )
-    raise UserError(f"'{name}' is not the folder of a finished run (with {RESULT_FILE}). {known}")
 
 
 def read_result(folder: Path) -> dict[str, Any]:

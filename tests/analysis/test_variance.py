@@ -34,7 +34,12 @@ def test_command(workplace: Path, settings_of_run: dict, capsys: pytest.CaptureF
     pipeline.run(dataset="toy", flags={**settings_of_run, "run_name": "plain", "denoise": False, "epochs": 1})
     assert "disarm" in variance_of_run(load_run("results/plain"), draws=2, progress=False)
     assert main(["variance", "results/plain", "--draws=2"]) == 0
-    assert "all layers" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    table = [line for line in out.splitlines() if line.startswith(("relative variance", "arm", "reinforce", "disarm"))]
+    assert "all layers" in table[0]
+    assert len({len(line) for line in table}) == 1  # columns are aligned
+    assert "draws" in err  # progress
+    assert main(["variance", "plain", "--draws=1"]) == 0  # by name, as for report
     assert main(["variance", "results/nothing"]) == 2
 
 

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from recbole_denoiser.cli.main import main, parse_settings
+from recbole_denoiser.cli.main import COMMANDS, main, parse_settings
 from recbole_denoiser.errors import UserError
 
 
@@ -41,6 +42,10 @@ def test_recbole_style_config_files(workplace: Path, settings: dict) -> None:
         (["epochs=3"], "--key=value"),
         (["--epochs=3", "--epochs=4"], "twice"),
         (["--config_files", "none.yaml"], "does not exist"),
+        (["--device=gpu"], "cpu | cuda"),
+        pytest.param(
+            ["--device=cuda"], "finds no GPU", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="GPU")
+        ),
     ],
 )
 def test_mistakes_exit_with_2_and_no_stack_trace(
@@ -73,3 +78,55 @@ def test_script_at_the_top(workplace: Path, settings: dict) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "ndcg@10" in done.stdout
+
+
+def in_a_process(script: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
+def test_help_imports_neither_torch_nor_recbole() -> None:
+    done = in_a_process(
+        "import sys; from recbole_denoiser.cli.main import main\n"
+        "for words in (['--help'], ['--version'], ['run', '--help'], ['recommend', '--help'], ['reproduce', '--help']):\n"
+        "    try: main(words)\n"
+        "    except SystemExit as end: assert end.code == 0\n"
+        "assert not {'torch', 'recbole', 'pandas'} & set(sys.modules), 'slow imports'"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mask_learning_rate" in done.stdout
+    assert "SASRecF" in done.stdout
+    for name, entry in COMMANDS.items():
+        assert name in done.stdout
+        assert entry.summary.split()[0] in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_registered_by_its_group(name: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([name, "--help"])
+    assert end.value.code == 0
+    assert COMMANDS[name].summary[:40] in capsys.readouterr().out
+
+
+def test_ctrl_c_while_torch_is_imported_is_one_line() -> None:
+    done = in_a_process(
+        "import builtins, sys; plain = builtins.__import__\n"
+        "def stop(name, *rest):\n"
+        "    if name == 'torch': raise KeyboardInterrupt\n"
+        "    return plain(name, *rest)\n"
+        "builtins.__import__ = stop\n"
+        "from recbole_denoiser.cli.main import main; sys.exit(main(['run', '--epochs=1']))"
+    )
+    assert done.returncode == 130
+    assert done.stderr.strip().startswith("Interrupted.")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["recommend", "--run=r", "-k", "0"], ["tune", "--jobs=0"], ["variance", "r", "--draws=few"]]
+)
+def test_numbers_from_one_upwards(words: list[str], capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert "must be a whole number >= 1" in capsys.readouterr().err

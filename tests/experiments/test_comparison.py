@@ -54,6 +54,8 @@ def test_command_writes_three_tables(small_grid: SmallGrid, workplace: Path, cap
 def test_names_and_runs_that_look_alike(small_grid: SmallGrid) -> None:
     (one, two) = folders(small_grid, "SASRec")
     assert [run.label for run in named_runs([f"a={one}", f"b={one}"])] == ["a", "b"]
+    by_name = named_runs([f"a={Path(one).name}", Path(two).name], str(Path(one).parent))
+    assert [(run.label, run.folder) for run in by_name] == [("a", Path(one)), ("SASRec", Path(two))]
     noisy = next(
         str(c.folder) for c in small_grid.planned if c.label == "SASRec" and c.point == (("train_noise", 0.25),)
     )
@@ -76,7 +78,7 @@ def test_other_candidates_are_noted(small_grid: SmallGrid, tmp_path: Path) -> No
 def test_unfinished_run(workplace: Path, capsys: pytest.CaptureFixture) -> None:
     Path("empty").mkdir()
     assert main(["compare", "empty", "empty"]) == 2
-    assert "no finished run" in capsys.readouterr().err
+    assert "not the folder of a finished run" in capsys.readouterr().err
 
 
 def test_result_files_say_how_much_was_replaced(small_grid: SmallGrid) -> None:

@@ -18,8 +18,8 @@ from recbole_denoiser.experiments.stats import per_user
 from recbole_denoiser.report.html import fill, json_block
 from recbole_denoiser.report.metrics import differences, measured
 from recbole_denoiser.report.report_page import write_report
-from recbole_denoiser.report.runs import differing_settings, find_runs, mask_gates, names_of
-from recbole_denoiser.runs.record import Run, load_run
+from recbole_denoiser.report.runs import differing_settings, mask_gates, names_of
+from recbole_denoiser.runs.record import Run, find_runs, load_run
 
 
 @pytest.fixture(scope="module")
