@@ -114,10 +114,10 @@ class Recommender:
 
     # ---- histories ----
 
-    def histories(self, sequences: Sequence[Sequence[Any]] | pd.DataFrame) -> Histories:
-        """Raw tokens as ids; unknown items are left out and counted."""
+    def histories(self, sequences: Sequence[Sequence[Any]] | pd.DataFrame, **columns: str) -> Histories:
+        """Raw tokens as ids; unknown items are left out and counted. ``columns``: a frame's user, item and time."""
         if isinstance(sequences, pd.DataFrame):
-            return from_frame(sequences, self.item_ids, self.field_names)
+            return from_frame(sequences, self.item_ids, self.field_names, **columns)
         return from_lists(sequences, self.item_ids)
 
     def user_histories(self, users: Sequence[str]) -> Histories:
@@ -146,11 +146,13 @@ class Recommender:
         k: int = 10,
         exclude_seen: bool = True,
         progress: bool = False,
+        **columns: str,
     ) -> Recommendations:
         """The k best next items of each sequence, oldest item first; a DataFrame has columns user, item and, if the
-        rows are not in order, time. ``exclude_seen`` leaves out the items of the sequence itself.
+        rows are not in order, time (or user="...", item="...", time="..." say which). ``exclude_seen`` leaves out the
+        items of the sequence itself.
         """
-        return self.recommend_histories(self.histories(sequences), k, exclude_seen, progress)
+        return self.recommend_histories(self.histories(sequences, **columns), k, exclude_seen, progress)
 
     @torch.no_grad()
     def recommend_histories(

@@ -78,8 +78,22 @@ def from_lists(
     return _known(names, owner, tokens, time.astype(np.float64), ids, times is not None)
 
 
-def from_frame(frame: pd.DataFrame, ids: Mapping[str, int], names: tuple[str, str, str]) -> Histories:
-    """A table with a row per interaction; ``names`` are the data set's names of the user, item and time columns."""
+def from_frame(
+    frame: pd.DataFrame,
+    ids: Mapping[str, int],
+    names: tuple[str, str, str],
+    user: str | None = None,
+    item: str | None = None,
+    time: str | None = None,
+) -> Histories:
+    """A table with a row per interaction; ``names`` are the data set's names of the user, item and time columns.
+
+    ``user``, ``item`` and ``time`` are the table's own, where they are neither these nor the usual ones.
+    """
+    for given in (user, item, time):
+        if given is not None and given not in frame.columns:
+            raise UserError(f"The table has no column '{given}'; it has: {', '.join(map(str, frame.columns))}.")
+    names = (user or names[0], item or names[1], time or names[2])
     user, item = (_column(frame, place, names[place]) for place in (0, 1))
     if user is None or item is None:
         raise UserError(
@@ -87,11 +101,11 @@ def from_frame(frame: pd.DataFrame, ids: Mapping[str, int], names: tuple[str, st
             f"time (or {names[2]}); it has: {', '.join(map(str, frame.columns))}."
         )
     time_name = _column(frame, 2, names[2])
-    time = np.arange(len(frame), dtype=np.float64) if time_name is None else _seconds(frame[time_name])
+    stamps = np.arange(len(frame), dtype=np.float64) if time_name is None else _seconds(frame[time_name])
     owner, users = pd.factorize(frame[user].astype(str))  # in the order of first appearance
-    order = np.lexsort((time, owner))  # stable: rows of equal time stay in file order
+    order = np.lexsort((stamps, owner))  # stable: rows of equal time stay in file order
     tokens = frame[item].astype(str).to_numpy()[order].tolist()
-    return _known([str(name) for name in users], owner[order], tokens, time[order], ids, time_name is not None)
+    return _known([str(name) for name in users], owner[order], tokens, stamps[order], ids, time_name is not None)
 
 
 def _known(

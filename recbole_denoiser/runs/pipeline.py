@@ -8,12 +8,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import pandas as pd
 import torch
 from recbole.data.dataloader import TrainDataLoader
 from recbole.data.utils import create_samplers
 from recbole.utils import init_logger, init_seed
 
 from recbole_denoiser import files
+from recbole_denoiser.data.prepare.events import Columns, prepare_frame
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel
 from recbole_denoiser.integration.config import Config
@@ -64,14 +66,37 @@ def build_model(config: Config, train_dataset: Any) -> Any:
 
 def run(
     model: str = "SASRecDenoiser",
-    dataset: str = "ml-100k",
+    dataset: str | None = None,
     config_files: list[str] | None = None,
     config_dict: dict[str, Any] | None = None,
     flags: dict[str, Any] | None = None,
+    *,
+    data: pd.DataFrame | None = None,
+    user: str = "user",
+    item: str = "item",
+    time: str = "time",
+    title: str | None = None,
+    core: int = 0,
 ) -> dict[str, Any]:
-    """Train, reload the best checkpoint, test, and write ``<result_dir>/<run>/``; gives the content of result.json."""
-    config = Config(model, dataset, config_files, config_dict, flags)
-    return run_config(config)
+    """Train, reload the best checkpoint, test, and write ``<result_dir>/<run>/``; gives the content of result.json.
+
+    ``dataset`` names a data set of data_path (ml-100k). Instead, ``data`` is a DataFrame with a row per interaction;
+    ``user``, ``item``, ``time`` and perhaps ``title`` name its columns, and ``core`` = k keeps users and items with k
+    interactions. It becomes the data set ``<result_dir>/data/<dataset>-<hash of the rows>/``, where the run finds it
+    again; the same rows have the same name.
+    """
+    if data is None:
+        return run_config(Config(model, dataset or "ml-100k", config_files, config_dict, flags))
+    given = {**(config_dict or {}), **(flags or {})}
+    if "data_path" in given:
+        raise UserError("data_path cannot be set together with data: the DataFrame is written below result_dir.")
+    # the folder of results as the files and flags say, before there is a data set to name
+    result_dir = Config(model, "ml-100k", config_files, config_dict, flags)["result_dir"]
+    folder = Path(result_dir) / "data"
+    written = prepare_frame(data, Columns(user, item, time, title), folder, dataset or "events", core)
+    getLogger().info("%s", written)
+    flags = {**(flags or {}), "data_path": str(folder)}
+    return run_config(Config(model, written.name, config_files, config_dict, flags))
 
 
 def run_config(config: Config) -> dict[str, Any]:

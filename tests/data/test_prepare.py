@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recbole_denoiser.data.prepare.convert import keep, prepare, safe_token
+from recbole_denoiser.data.prepare.actions import keep, safe_token
+from recbole_denoiser.data.prepare.convert import prepare
 from recbole_denoiser.data.prepare.statistics import agrees
 from recbole_denoiser.errors import UserError
 

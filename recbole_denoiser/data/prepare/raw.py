@@ -24,6 +24,7 @@ from tqdm import tqdm
 from recbole_denoiser.errors import UserError
 
 Action = tuple[str, str, int]  # user, item, seconds since 1970 (UTC)
+TimedAction = tuple[str, str, float]  # the same with a fraction of a second, or any number that orders the actions
 ParseLine = Callable[[str], Action]
 
 SHOWN_MALFORMED = 5
@@ -40,8 +41,14 @@ class Malformed:
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
-    def add(self, path: Path, number: int, line: bytes, reason: str) -> None:
-        text = line.decode("utf-8", "replace").strip()
+    @classmethod
+    def of_setting(cls, on_malformed: str) -> Malformed:
+        if on_malformed not in ("skip", "fail"):
+            raise UserError(f"on_malformed is {on_malformed!r}. Allowed: skip, fail.")
+        return cls(fatal=on_malformed == "fail")
+
+    def add(self, path: Path | str, number: int, line: bytes | str, reason: str) -> None:
+        text = (line.decode("utf-8", "replace") if isinstance(line, bytes) else line).strip()
         example = f"line {number}: {reason}: {text[:80]!r}"
         if self.fatal:
             raise UserError(f"{path} has a malformed {example}. Use on_malformed='skip' to leave such lines out.")
@@ -63,7 +70,7 @@ def _zip_member(archive: zipfile.ZipFile, path: Path, member: str) -> zipfile.Zi
 
 
 @contextmanager
-def _opened(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], IO[bytes], int]]:
+def opened(path: Path, member: str | None) -> Iterator[tuple[IO[bytes], IO[bytes], int]]:
     """(stream of plain bytes, the stream whose position the progress bar follows, its size in bytes)."""
     if member is not None and is_in_zip(path):
         with zipfile.ZipFile(path) as archive:
@@ -85,7 +92,7 @@ def read_lines(path: Path, member: str | None = None, progress: bool = False) ->
     number = 0
     try:
         with (
-            _opened(path, member) as (stream, followed, size),
+            opened(path, member) as (stream, followed, size),
             tqdm(total=size, unit="B", unit_scale=True, desc=path.name, disable=not progress) as bar,
         ):
             for number, line in enumerate(stream, start=1):
@@ -109,12 +116,12 @@ def read_actions(
             if not user or not item:
                 raise ValueError("empty user or item")
         except BAD_LINE as error:
-            malformed.add(path, number, line, _reason(error))
+            malformed.add(path, number, line, reason(error))
             continue
         yield user, item, time
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     return f"no {error}" if isinstance(error, KeyError) else str(error)
 
 

@@ -63,13 +63,15 @@ class PrepareReport:
         return self.train_actions / self.users
 
     @property
-    def paper(self) -> PaperRow:
-        return TABLE_1[self.name]
+    def paper(self) -> PaperRow | None:
+        """The row of Table 1 with this data set; None for one that the paper does not use."""
+        return TABLE_1.get(self.name)
 
     def differences(self) -> list[str]:
         """Where this data set differs from the paper's row, one phrase each; empty if nowhere."""
-        paper = self.paper
-        found = []
+        paper, found = self.paper, []
+        if paper is None:
+            return []
         for label, ours, theirs in (("users", self.users, paper.users), ("items", self.items, paper.items)):
             if ours != theirs:
                 found.append(f"{label} {ours:,} instead of {theirs:,} ({ours / theirs - 1:+.1%})")
@@ -82,11 +84,11 @@ class PrepareReport:
     def __str__(self) -> str:
         paper = self.paper
         rows = [
-            ("", "here", f"Table 1 ({paper.name})"),
-            ("users", f"{self.users:,}", f"{paper.users:,}"),
-            ("items", f"{self.items:,}", f"{paper.items:,}"),
-            ("train actions per user", f"{self.train_average:.2f}", paper.average),
-            ("train actions", f"{self.train_actions:,}", f"{paper.actions}M"),
+            ("", "here", f"Table 1 ({paper.name})" if paper else ""),
+            ("users", f"{self.users:,}", f"{paper.users:,}" if paper else ""),
+            ("items", f"{self.items:,}", f"{paper.items:,}" if paper else ""),
+            ("train actions per user", f"{self.train_average:.2f}", paper.average if paper else ""),
+            ("train actions", f"{self.train_actions:,}", f"{paper.actions}M" if paper else ""),
             ("actions", f"{self.actions:,}", ""),
             ("actions per user", f"{self.average:.2f}", ""),
             ("actions in the raw file", f"{self.read:,}", ""),
@@ -99,7 +101,7 @@ class PrepareReport:
         differences = self.differences()
         if differences:
             lines.append("Differs from the paper's Table 1: " + "; ".join(differences) + ".")
-        else:
+        elif paper:
             lines.append("Agrees with the paper's Table 1.")
         if self.malformed:
             lines.append(f"{self.malformed:,} malformed lines were skipped, the first of them:")
