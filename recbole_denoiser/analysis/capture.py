@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from recbole_denoiser.core import Site, gate
-from recbole_denoiser.core.attach import attach_sites
+from recbole_denoiser.core import AttentionCall, Gate, Site
+from recbole_denoiser.core.attach import attach_sites, detach_sites
 
 
 @dataclass
@@ -40,8 +40,7 @@ def attention_sites(model: nn.Module) -> Iterator[list[Site]]:
     try:
         yield sites
     finally:
-        for site in sites:
-            site.undo()
+        detach_sites(sites)
 
 
 @contextmanager
@@ -49,21 +48,21 @@ def recorded(sites: list[Site], masks_on: bool = True, unread: Tensor | None = N
     """The attention of the forward pass inside the context, one entry per layer.
 
     ``masks_on=False`` lets the attention pass untouched. ``unread`` [B] names one position of each sequence that no
-    other position can read, in any layer, as if a mask cut it: the rest of the row is not renormalised (eq. 8).
+    other position can read, in any layer, as if a mask cut it: in the model's mask_form, so by default the rest of the
+    row is not renormalised (eq. 8).
     """
     seen: list[Attention] = []
     rules = {site.index: site.rule for site in sites}
 
-    def rule(site: Site, A: Tensor) -> Tensor:
+    def rule(site: Site, call: AttentionCall) -> Tensor:
         own = rules[site.index] if masks_on else None
-        if own is None:
-            Z, M = None, A
-        else:
-            Z = gate(site.mask.logits(A.shape[-1], site.states))
-            M = own(site, A)
+        Z = own.of(site, call) if isinstance(own, Gate) else None
         if unread is not None:
-            M = M * _readable(unread, A)
-        seen.append(Attention(site.name, _with_heads(A), Z, _with_heads(M)))
+            readable = _readable(unread, call)
+            M = call.masked(readable if Z is None else Z * readable)
+        else:
+            M = call.weights if own is None else own(site, call)
+        seen.append(Attention(site.name, call.weights, Z, M))
         return M
 
     for site in sites:
@@ -76,18 +75,12 @@ def recorded(sites: list[Site], masks_on: bool = True, unread: Tensor | None = N
             site.states = None
 
 
-def _readable(unread: Tensor, A: Tensor) -> Tensor:
-    """1, and 0 in column unread[b] of sequence b but for its own row; shaped like A but for the heads."""
-    m = A.shape[-1]
-    position = torch.arange(m, device=A.device)
+def _readable(unread: Tensor, call: AttentionCall) -> Tensor:
+    """1, and 0 in column unread[b] of sequence b but for its own row: [B, 1, m, m]."""
+    position = torch.arange(call.shape[-1], device=call.device)
     column = position[None, :] == unread[:, None]  # [B, m]
     hidden = column[:, None, :] & ~column[:, :, None]  # [B, query, key]
-    allowed = (~hidden).to(A.dtype)
-    return allowed.unsqueeze(1) if A.dim() == 4 else allowed
-
-
-def _with_heads(A: Tensor) -> Tensor:
-    return A if A.dim() == 4 else A.unsqueeze(1)
+    return (~hidden).to(call.dtype).unsqueeze(1)
 
 
 def is_causal(layers: list[Attention]) -> bool:

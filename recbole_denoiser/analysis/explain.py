@@ -162,7 +162,7 @@ def _check_width(layers: list[Attention], width: int) -> None:
 def _position_masks(model: Any) -> list[list[list[list[float]]]] | None:
     """Gates [layer][head][query][key] of position masks, which all users share; causal rows end at the diagonal."""
     denoiser = getattr(model, "denoiser", None)
-    if denoiser is None or denoiser.config.mask != "position":
+    if denoiser is None or any(mask.needs_data for mask in denoiser.masks):
         return None
     masks = []
     for mask in denoiser.masks:

@@ -3,21 +3,26 @@
 Start at denoiser.py; masks.py and estimators.py hold section 4.1 of the paper, jacobian.py section 4.2.
 """
 
-from recbole_denoiser.core.attention import MaskedMultiheadAttention, MaskedSoftmax, Site
+from recbole_denoiser.core.attention import AttentionCall, MaskedSoftmax, Site
 from recbole_denoiser.core.config import ESTIMATORS, DenoiserConfig
 from recbole_denoiser.core.denoiser import Denoiser, DenoiserLoss, denoise
 from recbole_denoiser.core.estimators import coefficients, row_credit
 from recbole_denoiser.core.jacobian import exact_jacobian_norm, jacobian_penalty
 from recbole_denoiser.core.kept import KeptCounter
+from recbole_denoiser.core.kinds import register_attention, unregister_attention
 from recbole_denoiser.core.masks import AttentionMask, gate
+from recbole_denoiser.core.passes import Gate
 from recbole_denoiser.core.targets import target_weights, warmed_rate
+from recbole_denoiser.core.torch_attention import MaskedMultiheadAttention
 
 __all__ = [
     "ESTIMATORS",
+    "AttentionCall",
     "AttentionMask",
     "Denoiser",
     "DenoiserConfig",
     "DenoiserLoss",
+    "Gate",
     "KeptCounter",
     "MaskedMultiheadAttention",
     "MaskedSoftmax",
@@ -27,7 +32,9 @@ __all__ = [
     "exact_jacobian_norm",
     "gate",
     "jacobian_penalty",
+    "register_attention",
     "row_credit",
     "target_weights",
+    "unregister_attention",
     "warmed_rate",
 ]

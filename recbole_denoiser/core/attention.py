@@ -1,24 +1,68 @@
-"""Attention sites: where Z multiplies the attention weights (eq. 8), M = softmax(QK'/sqrt(d)) * Z.
+"""Attention sites: where Z acts on the attention weights (eq. 8), M = softmax(QK'/sqrt(d)) * Z.
 
 A Site stands for one attention layer of somebody's model. It is a plain object, so the modules it points at are not
-registered twice and no state_dict key changes. What it multiplies with is decided by its rule, which the denoiser sets:
-the gate of inference, a sampled mask, the antithetic mask of the second pass, or nothing.
+registered twice and no state_dict key changes. What it does is decided by its rule, which the denoiser sets: the gate
+of inference, a sampled mask, the antithetic mask of the second pass, or nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recbole_denoiser.core import forms
+from recbole_denoiser.core.layout import Layout, find_heads_first
 from recbole_denoiser.core.masks import AttentionMask
 from recbole_denoiser.errors import UserError
 
-Rule = Callable[["Site", Tensor], Tensor]  # (site, attention weights [B, H, m, m]) -> masked attention weights
+
+class AttentionCall:
+    """One call of one site: the attention [B, H, m, m] as it would be without a mask."""
+
+    def __init__(self, form: str, scores: Tensor | None = None, A: Tensor | None = None) -> None:
+        self.form, self.scores, self._A = form, scores, A
+        known = scores if scores is not None else A
+        assert known is not None
+        self.shape, self.device, self.dtype = known.shape, known.device, known.dtype
+
+    @property
+    def weights(self) -> Tensor:
+        """Attention weights before the mask."""
+        if self._A is None:
+            assert self.scores is not None
+            self._A = F.softmax(self.scores, dim=-1)
+        return self._A
+
+    def masked(self, Z: Tensor) -> Tensor:
+        """What the values are weighted with; Z [1 or B, 1 or H, m, m]."""
+        if self.form == "product":
+            return forms.product(self.weights, Z)
+        if self.scores is None:
+            return forms.renormalised_weights(self.weights, Z)
+        return forms.renormalised_path(self.scores, Z) if Z.requires_grad else forms.renormalised_scores(self.scores, Z)
+
+    def is_like(self, other: AttentionCall) -> bool:
+        """Is this the attention of another call, up to rounding?"""
+        if self.shape != other.shape:
+            return False
+        a, b = (self.weights, other.weights) if other._A is not None else (self.scores, other.scores)
+        assert a is not None and b is not None
+        return torch.allclose(a.detach(), b.detach(), rtol=1e-3, atol=1e-5)
+
+    def detached(self) -> AttentionCall:
+        """The same without its graph; a form that needs no weights keeps the scores only."""
+        if self._A is not None:
+            return AttentionCall(self.form, A=self._A.detach())
+        assert self.scores is not None
+        return AttentionCall(self.form, scores=self.scores.detach())
+
+
+Rule = Callable[["Site", AttentionCall], Tensor]  # the attention of a call -> masked attention weights
 
 
 class Site:
@@ -30,23 +74,79 @@ class Site:
         self.name, self.index = name, index
         self.attention, self.block = attention, block
         self.batch_first = batch_first  # layout of the block's input: [B, m, d] or [m, B, d]
+        self.form = "product"
         self.rule: Rule | None = None  # None: attention passes untouched
+        self.keeps_states = False  # does the mask read the hidden states?
         self.states: Tensor | None = None  # input of the attention layer [B, m, d], for content masks
+        self.layout = Layout()
+        self.listeners: list[Tensor] | None = None  # gets the weights or scores of a trial run, see layout.py
+        self.around: Callable[[Site], AbstractContextManager[Any]] | None = None  # entered while the module runs
         self.undo: Callable[[], None] = _nothing  # puts the model back as it was
 
+    # ------------------------------------------------------- what attention modules call
+
+    def attend(self, scores: Tensor) -> Tensor:
+        """Scores before the softmax -> what the values are weighted with."""
+        if self.listeners is not None:
+            self.listeners.append(scores.detach())
+        self.reached = True
+        if self.rule is None or self.listeners is not None:
+            return F.softmax(scores, dim=-1)
+        return self._ruled(scores, True)
+
     def multiply(self, A: Tensor) -> Tensor:
-        """Attention weights A [B, H, m, m] after the softmax -> what the values are weighted with."""
-        if self.rule is None:
+        """Attention weights after the softmax -> what the values are weighted with."""
+        if self.listeners is not None:
+            self.listeners.append(A.detach())
+        self.reached = True
+        if self.rule is None or self.listeners is not None:
             return A
-        if A.dim() < 3 or A.shape[-1] != A.shape[-2]:
+        return self._ruled(A, False)
+
+    def _ruled(self, x: Tensor, are_scores: bool) -> Tensor:
+        assert self.rule is not None
+        if x.dim() < 3 or x.shape[-1] != x.shape[-2]:
             raise UserError(
-                f"Attention site {self.name} has weights of shape {tuple(A.shape)}: the last two sides must be equal "
-                "(self-attention). List the self-attention modules to be masked in the setting sites."
+                f"Attention site {self.name} has weights of shape {tuple(x.shape)}: the last two sides must be equal "
+                "(self-attention over whole sequences). List the self-attention modules to be masked in the setting "
+                "sites, and turn caches of keys off (use_cache=False)."
             )
-        return self.rule(self, A)
+        attention, back = self.layout.open(x, lambda B: find_heads_first(self, x, B))  # [B, H, m, m]
+        given = {"scores" if are_scores else "A": attention}
+        return back(self.rule(self, AttentionCall(self.form, **given)))
+
+    # ------------------------------------------------------- around the attention module
+
+    reached = False  # have the weights of the module that runs come by?
+    own_forward: Callable[..., Any]  # of the module
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes the place of the module's forward: the weights that it computes must come by here."""
+        if self.rule is None and self.listeners is None:
+            return self.own_forward(*args, **kwargs)
+        if self.listeners is None:
+            self.layout.enter(args, kwargs)
+            if self.keeps_states:
+                self.catch_states(self.attention, args, kwargs)
+        self.reached = False
+        try:
+            with self.around(self) if self.around is not None else nullcontext():
+                output = self.own_forward(*args, **kwargs)
+        finally:
+            if self.listeners is None:
+                self.layout.leave()
+        if not self.reached:
+            raise UserError(
+                f"The attention at {self.name} ({type(self.attention).__name__}) ran without its weights being seen, "
+                "so a mask has no effect there. Known are nn.Softmax, softmax functions and "
+                "F.scaled_dot_product_attention over square scores; a fused kernel must be switched off (Hugging Face: "
+                "attn_implementation='eager' or 'sdpa'), other code is told by register_attention; or leave this "
+                "module out by naming the others in the setting sites."
+            )
+        return output
 
     def catch_states(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Forward pre-hook on the attention module: remember its first tensor argument as the hidden states."""
+        """Remember the attention's first tensor argument as the hidden states (also a forward pre-hook)."""
         x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         if x is None or x.dim() != 3:
             shape = None if x is None else tuple(x.shape)
@@ -56,8 +156,12 @@ class Site:
         self.states = x if self.batch_first else x.transpose(0, 1)
 
     def before_dropout(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Forward pre-hook on an attention-dropout module: its input is the attention."""
-        return (self.multiply(args[0]), *args[1:])
+        """Forward pre-hook on an attention-dropout module: its input is the attention, unless that was seen before."""
+        return args if self.reached else (self.multiply(args[0]), *args[1:])
+
+    def after_softmax(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        """Forward hook on a module that turns scores into weights."""
+        return self.multiply(output)
 
 
 def _nothing() -> None:
@@ -73,77 +177,6 @@ class MaskedSoftmax(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         """Scores [B, H, m, m] -> masked attention weights."""
-        return self.site.multiply(F.softmax(scores, dim=self.dim))
-
-
-class MaskedMultiheadAttention(nn.MultiheadAttention):
-    """nn.MultiheadAttention written out, so that Z can be put between the softmax and the values.
-
-    It shares every parameter (and so every state_dict key) with the module it stands in for. The attention is explicit
-    matrix products on purpose: torch's fused kernels neither take a post-softmax mask nor support the second
-    derivative that the Jacobian penalty needs.
-    """
-
-    site: Site
-
-    @classmethod
-    def standing_in_for(cls, original: nn.MultiheadAttention, site: Site) -> MaskedMultiheadAttention:
-        """A module with the same parameters, buffers and hooks as `original`."""
-        if original.bias_k is not None or original.add_zero_attn:
-            raise UserError(f"Attention site {site.name}: add_bias_kv and add_zero_attn are not supported.")
-        self = cls.__new__(cls)
-        self.__dict__.update(original.__dict__)  # the same parameter dictionaries, not copies
-        self.site = site
-        # nn.TransformerEncoderLayer reads this flag; False keeps it off its fused path, which would skip the mask.
-        self._qkv_same_embed_dim = False
-        return self
-
-    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
-        weights = (
-            (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-            if self.in_proj_weight is None
-            else self.in_proj_weight.chunk(3)
-        )
-        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        projected = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
-        return [x.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for x in projected]  # [B, H, m, d/H]
-
-    def forward(  # type: ignore[override]
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_padding_mask: Tensor | None = None,
-        need_weights: bool = True,
-        attn_mask: Tensor | None = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """As nn.MultiheadAttention on batched input; the returned weights are the masked ones."""
-        if query.dim() != 3:
-            raise UserError(f"Attention site {self.site.name} needs a batch: input of shape {tuple(query.shape)}.")
-        if is_causal and attn_mask is None:
-            raise UserError(f"Attention site {self.site.name}: is_causal needs attn_mask as well, as in torch.")
-        if not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        Q, K, V = self._project(query, key, value)
-        scores = Q @ K.transpose(2, 3) / math.sqrt(self.head_dim)  # [B, H, m, m]
-        if attn_mask is not None:
-            per_head = attn_mask.unflatten(0, (-1, self.num_heads)) if attn_mask.dim() == 3 else attn_mask
-            scores = scores + _additive(per_head, scores)
-        if key_padding_mask is not None:
-            scores = scores + _additive(key_padding_mask[:, None, None, :], scores)
-        M = self.site.multiply(F.softmax(scores, dim=-1))
-        out = F.dropout(M, self.dropout, self.training) @ V  # [B, H, m, d/H]
-        out = self.out_proj(out.transpose(1, 2).flatten(2))
-        out = out if self.batch_first else out.transpose(0, 1)
-        if not need_weights:
-            return out, None
-        return out, M.mean(1) if average_attn_weights else M
-
-
-def _additive(mask: Tensor, scores: Tensor) -> Tensor:
-    """A bool mask (True = forbidden) as 0 and -inf; a float mask as it is."""
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=scores.dtype).masked_fill(mask, -math.inf)
+        if self.site.rule is None and self.site.listeners is None:
+            return F.softmax(scores, dim=self.dim)
+        return self.site.attend(scores)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from recbole_denoiser.core.attention import Site
+from recbole_denoiser.core.blocks import BlockCall, BlockRecorder
 from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.core.jacobian import jacobian_penalty, real_outputs
-from recbole_denoiser.core.passes import BlockCall, BlockRecorder, Draw, FixedMask, ruled
+from recbole_denoiser.core.passes import Draw, FixedMask, ruled
 from recbole_denoiser.errors import UserError
 
 
@@ -51,6 +52,11 @@ def _block_penalty(
             "write x = x + y instead of x += y, or set gamma to 0."
         )
     x = _input_of(call)
+    if call.without_graph and not x.requires_grad:
+        raise UserError(
+            f"The Jacobian penalty needs the graph of {type(block).__name__}'s input, which a reentrant checkpoint "
+            "around several blocks drops: use checkpoints with use_reentrant=False, or set gamma to 0."
+        )
     if x.dim() != 3:
         raise UserError(
             f"The Jacobian penalty needs block inputs [B, m, d]; {type(block).__name__} got {tuple(x.shape)}."

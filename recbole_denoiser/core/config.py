@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from recbole_denoiser.core.forms import FORMS
 from recbole_denoiser.core.settings import check_settings, refuse, setting
 
 TWO_PASS = ("arm", "disarm")  # unbiased, need the loss at a second, antithetic mask
@@ -48,13 +49,27 @@ class DenoiserConfig:
         choices=("position", "content"),
     )
     mask_per_head: bool = setting(bool, "One mask per attention head instead of one per layer (the paper).", False)
-    mask_init: float = setting(
+    mask_form: str = setting(
+        str,
+        "`product`: Z multiplies the attention weights (eq. 8, the paper); `renormalise`: what is kept shares the "
+        "weight of what is pruned, and a row with nothing left attends to itself.",
+        "product",
+        choices=FORMS,
+    )
+    mask_prior: bool = setting(
+        bool,
+        "Add what the noise detector says: Phi_uv = phi_uv + s logit(1 - p_v), s trained from 1. While phi is 0, as at "
+        "the start, the gate closes exactly where the item is more likely noise than not.",
+        False,
+    )
+    mask_init: float | None = setting(
         float,
-        "Initial Phi; positive is open, 0 or less would prune everything at inference.",
-        3.0,
+        "Initial Phi; positive is open, 0 or less prunes everything at inference. Empty: 3, and 0 with `mask_prior`.",
+        None,
         minimum=-10_000,
         maximum=10_000,
-        words="a finite number from -10000 to 10000 (above 0 starts with open masks)",
+        optional=True,
+        words="None or a finite number from -10000 to 10000 (above 0 starts with open masks)",
     )
     random_keep: float | None = setting(
         float,
@@ -132,16 +147,24 @@ class DenoiserConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.random_keep is not None:
-            if self.mask != "position":
-                refuse(self, "random_keep", "None, or a share in [0, 1] when mask is position")
+            if self.mask != "position" or self.mask_prior:
+                refuse(self, "random_keep", "None, or a share in [0, 1] when mask is position and mask_prior is False")
             # nothing is estimated, so the cheapest estimator will do
             object.__setattr__(self, "estimator", "straight_through")
         if self.sites is not None:
             object.__setattr__(self, "sites", tuple(self.sites))
         # One U shared by sequences whose Phi differ would tie their bits together, and a loss that is only known
         # for the whole batch would then give a biased gradient.
-        if self.mask == "content" and self.mask_sampling == "batch":
-            refuse(self, "mask_sampling", "sequence when mask is content (each sequence has its own Phi)")
+        if self.mask_sampling == "batch" and (self.mask == "content" or self.mask_prior):
+            why = "mask is content" if self.mask == "content" else "mask_prior is True"
+            refuse(self, "mask_sampling", f"sequence when {why} (each sequence has its own Phi)")
+
+    @property
+    def first_phi(self) -> float:
+        """phi at the start of training: open masks, or with mask_prior as open as the prior says."""
+        if self.mask_init is not None:
+            return float(self.mask_init)
+        return 0.0 if self.mask_prior else 3.0
 
     @property
     def one_layer_at_a_time(self) -> bool:

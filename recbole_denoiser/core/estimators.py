@@ -123,8 +123,8 @@ def layer_coefficients(
     if live is not None:  # Phi per sequence
         return W * live * row_signal[:, None, :, None]
     if U.shape[0] > 1:  # shared Phi, a mask per sequence
-        heard = (row_signal * valid)[:, None, :, None]  # in place: W is as large as the attention weights
-        coef = W.mul_(heard).mul_(valid[:, None, None, :]).sum(0, keepdim=True)
+        from_rows = (row_signal * valid)[:, None, :, None]  # in place: W is as large as the attention weights
+        coef = W.mul_(from_rows).mul_(valid[:, None, None, :]).sum(0, keepdim=True)
     elif row_signal.shape[0] == 1 and valid.shape[0] > 1:  # one mask, one loss for the whole batch
         coef = W * row_signal.unsqueeze(-1) * ((valid.T @ valid) > 0)
     else:  # one mask: an entry hears the sequences in which its query and its key are both real

@@ -1,7 +1,8 @@
 """Trainable attention masks Phi and the gate of inference (sections 4.1.1 and 4.1.2).
 
 Z_uv ~ Bernoulli(Pi_uv) with Pi = g(Phi) and g the sigmoid; Z multiplies the attention weights after the softmax and
-nothing is renormalised (eq. 8). At inference the gate is g(Phi) with every value <= 0.5 set to exactly 0.
+nothing is renormalised (eq. 8; forms.py has the other form). At inference the gate is g(Phi) with every value <= 0.5
+set to exactly 0.
 
 Only live attentions count: those that the causal pattern allows and whose query and key are both real items. The
 others are out of R_M, of the estimators and of every kept figure.
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.errors import UserError
 
+UNSURE = 1e-4  # posteriors are kept this far from 0 and 1, where their logit is infinite
 CERTAIN = 1e4  # a Phi whose sigmoid is exactly 1, and whose negative's is exactly 0
 
 
@@ -47,6 +49,11 @@ class AttentionMask(nn.Module):
     be pruned because of what it is, for one query (bilinear part) or for all of them (w). The hidden states x are
     DETACHED on purpose: the backbone is trained by the recommendation loss and the mask weights by the estimator. The
     path from a backbone weight through Phi to the distribution of Z is therefore left out of the backbone's gradient.
+
+    mask_prior adds what is known about the items: Phi_uv = phi_uv + s logit(1 - p_v), p_v the posterior probability
+    that the item at position v is noise, s trainable. With phi = 0 and s = 1, where training starts, Pi_uv = 1 - p_v:
+    an item is kept with the probability that it is real, and the gate closes exactly where p_v >= 1/2. From there phi
+    learns which positions need more or less than that, and s how far the posterior is to be trusted.
     """
 
     def __init__(self, config: DenoiserConfig, width: int | None = None, n_heads: int = 1) -> None:
@@ -56,7 +63,8 @@ class AttentionMask(nn.Module):
         self.heads = n_heads if config.mask_per_head else 1
         self.is_content = config.mask == "content"
         shape = (n_heads, n, n) if config.mask_per_head else (n, n)
-        self.phi = nn.Parameter(torch.full(shape, float(config.mask_init)))
+        self.phi = nn.Parameter(torch.full(shape, config.first_phi))
+        self.prior_scale = nn.Parameter(torch.ones(())) if config.mask_prior else None
         if config.random_keep is not None:
             self.phi.data.copy_(random_phi(shape, config.random_keep, config.causal))
             self.phi.requires_grad_(False)
@@ -69,8 +77,16 @@ class AttentionMask(nn.Module):
             self.key_weight = nn.Parameter(torch.randn(width, self.heads * self.rank) * 0.02)
             self.item_weight = nn.Parameter(torch.zeros(width, self.heads))
 
-    def logits(self, length: int, states: Tensor | None = None) -> Tensor:
-        """Phi of a sequence of `length` positions: [1, 1 or H, m, m], content masks [B, 1 or H, m, m]."""
+    @property
+    def needs_data(self) -> bool:
+        """Does Phi depend on the sequence?"""
+        return self.is_content or self.prior_scale is not None
+
+    def logits(self, length: int, states: Tensor | None = None, prior: Tensor | None = None) -> Tensor:
+        """Phi of sequences of `length` positions: [1, 1 or H, m, m], or [B, ...] if it depends on the sequence.
+
+        states [B, m, d] for a content mask; prior [B, m] (posterior of being noise) with mask_prior.
+        """
         if length > self.n:
             raise UserError(
                 f"A sequence of {length} positions met a mask of {self.n}: set the denoiser's max_length to {length}."
@@ -78,7 +94,19 @@ class AttentionMask(nn.Module):
         rows = slice(self.n - length, self.n) if self.align == "end" else slice(0, length)
         phi = self.phi[..., rows, rows]
         phi = phi.reshape(1, self.heads, length, length)
-        return phi + self._content(states) if self.is_content else phi
+        phi = phi + self._content(states) if self.is_content else phi
+        return phi if self.prior_scale is None else phi + self._prior(length, prior)
+
+    def _prior(self, length: int, prior: Tensor | None) -> Tensor:
+        if prior is None or prior.dim() != 2 or prior.shape[1] != length:
+            shape = None if prior is None else tuple(prior.shape)
+            raise UserError(
+                f"mask_prior needs the posterior of being noise [batch, {length}] and got {shape}: pass prior to "
+                "loss(), or to valid_positions() around other passes."
+            )
+        assert self.prior_scale is not None
+        p = prior.detach().to(self.prior_scale).clamp(UNSURE, 1.0 - UNSURE)
+        return self.prior_scale * torch.logit(1.0 - p)[:, None, None, :]  # [B, 1, 1, m]: the same for every query
 
     def _content(self, states: Tensor | None) -> Tensor:
         if states is None:
@@ -89,6 +117,18 @@ class AttentionMask(nn.Module):
         k = (x @ self.key_weight).view(B, m, self.heads, self.rank).transpose(1, 2)
         item = (x @ self.item_weight).transpose(1, 2).unsqueeze(2)  # [B, H, 1, m]: the same for every query
         return q @ k.transpose(2, 3) / self.rank**0.5 + item
+
+
+def valid_for(shape: torch.Size, valid: Tensor | None, device: torch.device) -> Tensor:
+    """Real positions [B, m] of the sequences that attention of a shape [B, H, m, m] is over."""
+    B, m = shape[0], shape[-1]
+    if valid is None:
+        return torch.ones(B, m, dtype=torch.bool, device=device)
+    if valid.shape != (B, m):
+        raise UserError(
+            f"valid has shape {tuple(valid.shape)}, but the attention is over {B} sequences of {m} positions."
+        )
+    return valid
 
 
 def live_counts(valid: Tensor, causal: bool, dtype: torch.dtype = torch.float32) -> Tensor:

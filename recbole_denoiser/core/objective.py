@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +12,8 @@ from torch import Tensor
 from recbole_denoiser.core.attention import Site
 from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.core.estimators import keep_probability, row_credit
-from recbole_denoiser.core.masks import gate, live_for, live_mean
-from recbole_denoiser.core.passes import Draw
+from recbole_denoiser.core.masks import gate, live_for, live_mean, valid_for
+from recbole_denoiser.core.passes import Draw, FirstPass
 from recbole_denoiser.errors import NonFiniteLossError, UserError
 
 Weights = Tensor | Callable[[Tensor], Tensor] | None
@@ -51,6 +52,11 @@ class DenoiserLoss:
         return self.rec + self.mask + self.jacobian
 
 
+def one_number(losses: Tensor, weights: Weights) -> Tensor:
+    """A loss of shape [1] is one number for the whole batch (some models keep that side)."""
+    return losses.reshape(()) if losses.shape == (1,) and weights is None else losses
+
+
 def position_weights(losses: Tensor, valid: Tensor | None, weights: Weights) -> Tensor | None:
     """Weights like the losses, without gradient; None for a loss that is one number already."""
     if losses.dim() > 2:
@@ -75,7 +81,7 @@ def row_credits(f: Tensor, draw: Draw, k: int, K: int, config: DenoiserConfig) -
 
     f: weighted losses, [B, m], [B] or one number.
     """
-    B, m = draw.A.shape[0], draw.A.shape[-1]
+    B, m = draw.call.shape[0], draw.call.shape[-1]
     f = f.to(draw.U.dtype)
     if f.dim() == 0:
         return f.expand(draw.U.shape[0], m)
@@ -86,23 +92,11 @@ def row_credits(f: Tensor, draw: Draw, k: int, K: int, config: DenoiserConfig) -
     return row_credit(f, k, K, config.causal)
 
 
-def valid_for(A: Tensor, valid: Tensor | None) -> Tensor:
-    """Real positions [B, m] of the sequences that attention A [B, H, m, m] is over."""
-    if valid is None:
-        return torch.ones(A.shape[0], A.shape[-1], dtype=torch.bool, device=A.device)
-    if valid.shape != (A.shape[0], A.shape[-1]):
-        raise UserError(
-            f"valid has shape {tuple(valid.shape)}, but the attention is over {A.shape[0]} sequences "
-            f"of {A.shape[-1]} positions."
-        )
-    return valid
-
-
 def kept_probabilities(draws: list[Draw], n_layers: int, valid: Tensor | None, config: DenoiserConfig) -> Tensor:
     """Mean of Pi over the live attentions of the batch, per layer [L]; R_M is their sum (eq. 11, mean scale)."""
     means: list[list[Tensor]] = [[] for _ in range(n_layers)]
     for draw in draws:
-        live = live_for(draw.Phi, valid_for(draw.A, valid), config.causal)
+        live = live_for(draw.Phi, valid_for(draw.call.shape, valid, draw.call.device), config.causal)
         means[draw.site.index].append(live_mean(keep_probability(config.estimator, draw.Phi), live))
     return torch.stack([torch.stack(calls).mean() for calls in means])
 
@@ -111,7 +105,7 @@ def pruned_share(draws: list[Draw], valid: Tensor | None, config: DenoiserConfig
     """Share of the batch's live attentions whose gate is 0, averaged over the layers."""
     shares = []
     for draw in draws:
-        live = live_for(draw.Phi, valid_for(draw.A, valid), config.causal)
+        live = live_for(draw.Phi, valid_for(draw.call.shape, valid, draw.call.device), config.causal)
         shares.append(live_mean((gate(draw.Phi.detach()) == 0).to(live.dtype), live))
     return torch.stack(shares).mean()
 
@@ -120,8 +114,8 @@ def check_finite(rec: Tensor, draws: list[Draw]) -> None:
     """A loss that is not finite: say at which site the trouble starts."""
     if torch.isfinite(rec):
         return
-    sick = next((draw.site.name for draw in draws if not torch.isfinite(draw.A).all()), None)
-    where = f"the first attention that is not finite is at site {sick}" if sick else "all attention is finite"
+    broken = next((draw.site.name for draw in draws if not torch.isfinite(draw.call.weights).all()), None)
+    where = f"the first attention that is not finite is at site {broken}" if broken else "all attention is finite"
     raise NonFiniteLossError(
         f"The loss is {rec.item()}; {where}. Look for NaN or infinite inputs, weights or learning rates."
     )
@@ -137,13 +131,35 @@ def check_sites_used(sites: list[Site], draws: list[Draw]) -> None:
         )
 
 
-def check_attention(draws: list[Draw], valid: Tensor, causal: bool) -> None:
+def check_influence(rec: Tensor, first: FirstPass) -> None:
+    """Once, at the first step: does the loss depend on what the masks act on? Or they would have no effect."""
+    if first.in_checkpoint or not first.watched:
+        return
+    names = [draw.site.name for draw in first.draws]
+    gradients = torch.autograd.grad(rec, first.watched, retain_graph=True, allow_unused=True)
+    unused = [name for name, gradient in zip(names, gradients, strict=True) if gradient is None]
+    if unused:
+        raise UserError(
+            f"The loss does not depend on the attention weights at {', '.join(unused)}: the model computes them but "
+            "takes its output from elsewhere (a fused kernel?), so a mask has no effect there. Switch that off, or "
+            "name the other attention modules in the setting sites."
+        )
+    still = [name for name, gradient in zip(names, gradients, strict=True) if not gradient.any()]
+    if still:
+        warnings.warn(
+            f"The attention at {', '.join(still)} has no influence on the loss yet (a weight of zero behind it?), so "
+            "its mask learns nothing until it has.",
+            stacklevel=2,
+        )
+
+
+def check_attention(draws: list[Draw], valid: Tensor | None, causal: bool) -> None:
     """Once, at the first sampled pass: does the model attend as the setting causal says?"""
     if not causal:
         return
     for draw in draws:
-        weight = draw.A if draw.A.dim() == 4 else draw.A.unsqueeze(1)  # [B, H, m, m]
-        later = (weight.triu(1) * valid[:, None, :, None]).max()  # rows of padded queries may hold anything
+        real = valid_for(draw.call.shape, valid, draw.call.device)
+        later = (draw.call.weights.triu(1) * real[:, None, :, None]).max()  # rows of padded queries may hold anything
         if later > 1e-6:
             raise UserError(
                 f"Attention site {draw.site.name} looks at later positions (weight {float(later):.3g}) although the "

@@ -2,24 +2,43 @@
 
 FirstPass draws Z = 1[U < g(Phi)] at every site (Algorithm 1). SecondPass replays the same loss with antithetic bits
 Z~ = 1[U > g(-Phi)] at the flipped sites and the same U everywhere else, and with the same dropout. FixedMask re-runs
-one block for the Jacobian penalty. Each is a rule (see attention.Site): (site, attention) -> masked attention.
+one block for the Jacobian penalty. Gate is the rule outside of training steps. Each is a rule (see attention.Site):
+(site, attention) -> masked attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
-from recbole_denoiser.core.attention import Site
+from recbole_denoiser.core.attention import AttentionCall, Rule, Site
 from recbole_denoiser.core.config import PATHWISE, DenoiserConfig
 from recbole_denoiser.core.dropout import uniform
 from recbole_denoiser.core.estimators import pathwise_mask, sample, sample_antithetic
-from recbole_denoiser.core.replay import Mark, Replay
+from recbole_denoiser.core.kept import KeptCounter
+from recbole_denoiser.core.masks import gate, valid_for
+from recbole_denoiser.core.replay import (
+    Mark,
+    Replay,
+    in_backward,
+    in_checkpoint,
+    outside_checkpoint,
+    restore_rng,
+    save_rng,
+)
 from recbole_denoiser.errors import UserError
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is known about the sequences of a pass."""
+
+    valid: Tensor | None = None  # [B, m] real items; None: all
+    prior: Tensor | None = None  # [B, m] posterior of being noise, for mask_prior
 
 
 @dataclass
@@ -30,38 +49,68 @@ class Draw:
     Phi: Tensor  # [1 or B, 1 or H, m, m], with the graph to the mask's parameters
     U: Tensor  # [1 or B, 1 or H, m, m]
     Z: Tensor  # the same shape
-    A: Tensor  # attention before the mask, detached
+    call: AttentionCall  # the attention before the mask, without its graph
     before: Mark | None  # right before U was drawn; None if nothing will be replayed
     after: Mark | None  # right after it
     twin: Tensor | None = None  # Z~ of the second pass, if the estimator needs it
 
 
-def masked(A: Tensor, Z: Tensor) -> Tensor:
-    """A [B, H, m, m] (or [B, m, m]) times Z [1 or B, 1 or H, m, m]."""
-    return A * (Z if A.dim() == 4 else Z.squeeze(1)).to(A.dtype)
+@dataclass
+class Gate:
+    """The rule of inference (section 4.1.2): Z is the gate of Phi."""
+
+    step: Step = field(default_factory=Step)
+    counter: KeptCounter | None = None
+    recompute: Recompute | None = None  # of the last training step, if it had checkpoints
+
+    def __call__(self, site: Site, call: AttentionCall) -> Tensor:
+        if self.recompute is not None and in_backward():
+            return self.recompute(site, call)
+        Z = self.of(site, call)
+        site.states = None
+        if self.counter is not None:
+            self.counter.add(site.index, Z.detach(), valid_for(call.shape, self.step.valid, call.device))
+        return call.masked(Z)
+
+    def of(self, site: Site, call: AttentionCall) -> Tensor:
+        """Z [1 or B, 1 or H, m, m] of a call."""
+        return gate(site.mask.logits(call.shape[-1], site.states, self.step.prior))
 
 
 class FirstPass:
     """Draws a mask at every call of a site and remembers the draws in the order of the calls."""
 
-    def __init__(self, config: DenoiserConfig, replay: Replay | None) -> None:
-        self.config, self.replay = config, replay
+    def __init__(self, config: DenoiserConfig, step: Step, replay: Replay | None, watch: bool = False) -> None:
+        self.config, self.step, self.replay, self.watch = config, step, replay, watch
+        self.graph = torch.is_grad_enabled()
+        self.in_checkpoint = False  # is any site computed again in backward()?
         self.draws: list[Draw] = []
+        self.watched: list[Tensor] = []  # masked attention of each draw, if asked for
 
-    def __call__(self, site: Site, A: Tensor) -> Tensor:
+    def __call__(self, site: Site, call: AttentionCall) -> Tensor:
         mask = site.mask
-        m = A.shape[-1]
-        Phi = mask.logits(m, site.states)
-        B = A.shape[0] if self.config.mask_sampling == "sequence" else 1
+        B, _, m, _ = call.shape
+        again = in_checkpoint(self.graph)
+        self.in_checkpoint = self.in_checkpoint or again
+        with outside_checkpoint(self.graph) if again else nullcontext():
+            Phi = mask.logits(m, site.states, self.step.prior)
+        B = B if self.config.mask_sampling == "sequence" else 1
         before = None if self.replay is None else self.replay.mark()
-        U = uniform((B, mask.heads, m, m), Phi.dtype, A.device)
+        U = uniform((B, mask.heads, m, m), Phi.dtype, call.device)
         name = self.config.estimator
-        Z = pathwise_mask(name, Phi, U) if name in PATHWISE else sample(Phi.detach(), U)
+        if name in PATHWISE:
+            Z = pathwise_mask(name, mask.logits(m, site.states, self.step.prior) if again else Phi, U)
+        else:
+            Z = sample(Phi.detach(), U)
         if self.replay is not None:
             self.replay.in_prefix = False
-        after = None if self.replay is None else self.replay.mark()
-        self.draws.append(Draw(site, Phi, U, Z, A.detach(), before, after))
-        return masked(A, Z)
+        after = self.replay.mark() if self.replay is not None else Mark(save_rng(call.device), 0) if again else None
+        M = call.masked(Z)
+        if self.watch and not again:
+            M = M if M.requires_grad else M.detach().requires_grad_()
+            self.watched.append(M)
+        self.draws.append(Draw(site, Phi, U, Z, call.detached(), before, after))
+        return M
 
 
 class SecondPass:
@@ -71,20 +120,20 @@ class SecondPass:
     Phi is computed anew and the same U gives the Z that belongs to it.
     """
 
-    def __init__(self, draws: list[Draw], flipped: Iterable[int], replay: Replay, keep_twins: bool) -> None:
-        self.draws, self.replay, self.keep_twins = draws, replay, keep_twins
+    def __init__(self, draws: list[Draw], flipped: Iterable[int], step: Step, replay: Replay, keep_twins: bool) -> None:
+        self.draws, self.step, self.replay, self.keep_twins = draws, step, replay, keep_twins
         self.flipped = set(flipped)
         self.waiting: dict[int, list[int]] = {}  # site index -> its draws, next one first
         for k, draw in enumerate(draws):
             self.waiting.setdefault(draw.site.index, []).append(k)
 
-    def __call__(self, site: Site, A: Tensor) -> Tensor:
+    def __call__(self, site: Site, call: AttentionCall) -> Tensor:
         waiting = self.waiting.get(site.index)
         if not waiting:
             raise UserError(_calls_differ(site, "more"))
         k = waiting.pop(0)
         draw = self.draws[k]
-        if A.shape != draw.A.shape:
+        if call.shape != draw.call.shape:
             raise UserError(_calls_differ(site, "other"))
         assert draw.before is not None and draw.after is not None
         self.replay.check(draw.before)
@@ -95,8 +144,8 @@ class SecondPass:
         elif not site.mask.is_content or k < min(self.flipped):
             Z = draw.Z
         else:
-            Z = sample(site.mask.logits(A.shape[-1], site.states), draw.U)
-        return masked(A, Z)
+            Z = sample(site.mask.logits(call.shape[-1], site.states, self.step.prior), draw.U)
+        return call.masked(Z)
 
     def finish(self, skipped: list[nn.Module]) -> None:
         """Every draw must have been used, but for those inside blocks that were not run again."""
@@ -115,18 +164,42 @@ def _calls_differ(site: Site, how: str) -> str:
     )
 
 
+class Recompute:
+    """What a checkpoint of the model computes again in backward(): the first pass with its draws."""
+
+    def __init__(self, draws: list[Draw], config: DenoiserConfig, step: Step) -> None:
+        self.draws, self.config, self.step = draws, config, step
+
+    def __call__(self, site: Site, call: AttentionCall) -> Tensor:
+        found = [draw for draw in self.draws if draw.site is site and call.is_like(draw.call)]
+        if len(found) != 1:
+            raise UserError(
+                f"Gradient checkpointing ran the attention at {site.name} again, and it is not clear for which call of "
+                "the last training step. Call backward() before the next loss() or other passes with gradients, and "
+                "use no checkpoints around layers that share their attention."
+            )
+        (draw,) = found
+        assert draw.after is not None
+        restore_rng(draw.after.rng)  # as if U had been drawn, so that dropout after this site is the first pass's
+        Z = draw.Z
+        if self.config.estimator in PATHWISE:
+            Phi = site.mask.logits(call.shape[-1], site.states, self.step.prior)
+            Z = pathwise_mask(self.config.estimator, Phi, draw.U)
+        return call.masked(Z)
+
+
 class FixedMask:
-    """Multiplies with given masks: the first pass's Z of some sequences of the batch."""
+    """Given masks: the first pass's Z of some sequences of the batch."""
 
     def __init__(self, Z: dict[int, Tensor]) -> None:
         self.Z = Z  # site index -> Z
 
-    def __call__(self, site: Site, A: Tensor) -> Tensor:
-        return masked(A, self.Z[site.index]) if site.index in self.Z else A
+    def __call__(self, site: Site, call: AttentionCall) -> Tensor:
+        return call.masked(self.Z[site.index]) if site.index in self.Z else call.weights
 
 
 @contextmanager
-def ruled(sites: list[Site], rule: FirstPass | SecondPass | FixedMask | None) -> Iterator[None]:
+def ruled(sites: list[Site], rule: Rule | None) -> Iterator[None]:
     """All sites follow `rule` inside the context, and what they followed before after it."""
     before = [site.rule for site in sites]
     for site in sites:
@@ -137,102 +210,3 @@ def ruled(sites: list[Site], rule: FirstPass | SecondPass | FixedMask | None) ->
         for site, old in zip(sites, before, strict=True):
             site.rule = old
             site.states = None  # do not keep the step's graph alive
-
-
-@dataclass
-class BlockCall:
-    """What went into and came out of a Transformer block in the first pass."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    output: Any
-    mark: Mark | None  # after the block; None if nothing will be replayed
-    input_versions: list[int]  # before the block ran
-    output_versions: list[int]
-
-    def input_is_kept(self) -> bool:
-        """Has nobody, the block included, written into what it was given?"""
-        return versions((self.args, self.kwargs)) == self.input_versions
-
-    def output_is_kept(self) -> bool:
-        """Has nobody written into what it returned? What hides its tensors counts as written into."""
-        shown = isinstance(self.output, (Tensor, tuple, list, dict))
-        return shown and versions(self.output) == self.output_versions
-
-
-def versions(value: Any) -> list[int]:
-    """Version counters of all tensors in nested tuples, lists and dictionaries: they change with every write."""
-    if isinstance(value, Tensor):
-        return [] if value.is_inference() else [value._version]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
-    return [version for item in inner for version in versions(item)]
-
-
-class BlockRecorder:
-    """Forward hooks on the blocks, for the duration of the first pass only."""
-
-    def __init__(self, sites: list[Site], replay: Replay | None) -> None:
-        self.blocks = list({id(site.block): site.block for site in sites}.values())
-        self.replay = replay
-        self.calls: dict[int, list[BlockCall]] = {id(block): [] for block in self.blocks}
-        self.entered: dict[int, list[int]] = {}  # versions of the input of a block that is running
-
-    def _enter(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.entered[id(block)] = versions((args, kwargs))
-
-    def _remember(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        mark = self.replay.mark() if self.replay else None
-        call = BlockCall(args, kwargs, output, mark, self.entered.pop(id(block)), versions(output))
-        self.calls[id(block)].append(call)
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Remember every call of the blocks inside the context."""
-        handles = [block.register_forward_hook(self._remember, with_kwargs=True) for block in self.blocks]
-        handles += [block.register_forward_pre_hook(self._enter, with_kwargs=True) for block in self.blocks]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    @contextmanager
-    def skipping(self, blocks: list[nn.Module]) -> Iterator[None]:
-        """Inside the context these blocks return their first-pass output, with the random state that followed it."""
-        before = {id(block): block.__dict__.get("forward") for block in blocks}
-        try:
-            for block in blocks:
-                (call,) = self.calls[id(block)]
-                block.__dict__["forward"] = self._answer(call)
-            yield
-        finally:
-            for block in blocks:
-                own = before[id(block)]
-                if own is None:
-                    block.__dict__.pop("forward", None)
-                else:
-                    block.__dict__["forward"] = own
-
-    def below(self, draws: list[Draw], k: int) -> list[nn.Module]:
-        """Blocks that finished before draw k was made: called once, and none of their draws is k or later.
-
-        A block whose output was written into is not among them: its output of the first pass is lost.
-        """
-        busy = {id(draw.site.block) for draw in draws[k:]}
-        holds = {id(module) for draw in draws[k:] for module in [draw.site.attention]}
-        return [
-            block
-            for block in self.blocks
-            if len(self.calls[id(block)]) == 1
-            and self.calls[id(block)][0].output_is_kept()
-            and id(block) not in busy
-            and not any(id(inner) in holds for inner in block.modules())
-        ]
-
-    def _answer(self, call: BlockCall) -> Callable[..., Any]:
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            assert self.replay is not None and call.mark is not None
-            self.replay.wind_to(call.mark)
-            return call.output
-
-        return forward

@@ -6,7 +6,8 @@ noise between the two passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,31 @@ def restore_rng(state: RngState) -> None:
         torch.cuda.set_rng_state(state.cuda, state.device)
 
 
+def in_checkpoint(graph: bool) -> bool:
+    """Is this part of the pass computed again in backward() (torch.utils.checkpoint)? graph: does the pass have one?
+
+    A reentrant checkpoint runs without gradients inside a pass that has them; the other kind hooks saved tensors.
+    """
+    hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return graph and (not torch.is_grad_enabled() or (hooks is not None and hooks(True) is not None))
+
+
+@contextmanager
+def outside_checkpoint(graph: bool) -> Iterator[None]:
+    """Inside the context a graph is built that the checkpoint around it neither drops nor computes again."""
+    with torch.set_grad_enabled(graph), torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is):
+        yield
+
+
+def _as_it_is(value: Tensor) -> Tensor:
+    return value
+
+
+def in_backward() -> bool:
+    """Does autograd run this call, from inside backward()?"""
+    return torch._C._current_graph_task_id() != -1
+
+
 @dataclass
 class Mark:
     """A place in a pass: the random state there and how many dropouts came before."""
@@ -54,7 +80,7 @@ class Dropout:
     """One dropout of the first pass."""
 
     kind: tuple[Any, ...]  # which function, its p, the shape and type of its input
-    noise: Tensor  # what its input was multiplied with
+    noise: Tensor | None  # what its input was multiplied with; None: torch's own function is to draw it again
     before: Tensor  # CPU random state in front of it
     after: RngState  # random state behind it
 
@@ -67,6 +93,20 @@ class Computed:
     kwargs: dict[str, Any]
     result: Tensor
     version: int  # of the result, when it was made
+
+
+_paused = 0  # how many `paused` contexts are open
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Inside the context nothing is recorded or replayed: for trial runs within a pass."""
+    global _paused
+    _paused += 1
+    try:
+        yield
+    finally:
+        _paused -= 1
 
 
 # The costly functions without side effects that come before the first attention weights.
@@ -97,11 +137,19 @@ class Replay(TorchFunctionMode):
         self.position = 0
         self.computed: dict[tuple[Any, ...], Computed] = {}
         self.in_prefix, self.replaying = True, False
+        self.graph = torch.is_grad_enabled()
         self.start = self.mark()
+        self.end: Mark | None = None  # of the first pass
 
     def mark(self) -> Mark:
         """Where the pass is now."""
         return Mark(save_rng(self.device), self.position)
+
+    def end_of_first_pass(self) -> Mark:
+        """Where the first pass came to."""
+        if self.end is None:
+            self.end = self.mark()
+        return self.end
 
     def rewind(self) -> None:
         """Back to the beginning, to replay."""
@@ -123,6 +171,8 @@ class Replay(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if _paused:
+            return func(*args, **kwargs)
         if func is F.dropout:
             return self._torch_dropout(*args, **kwargs)
         if func is fast_dropout:
@@ -150,12 +200,22 @@ class Replay(TorchFunctionMode):
         kind = (draw, p, input.shape, input.dtype)
         now = torch.get_rng_state()
         if not self.replaying:
-            self.dropouts.append(Dropout(kind, draw(input, p), now, save_rng(self.device)))
+            # A checkpoint, which computes this again in backward(), must save the same tensors both times.
+            if draw is _torch_noise and in_checkpoint(self.graph):
+                noise, output = None, F.dropout(input, p)
+            else:
+                noise = draw(input, p)
+                output = input * noise
+            self.dropouts.append(Dropout(kind, noise, now, save_rng(self.device)))
+            self.position += 1
+            return output
         drawn = self.dropouts[self.position] if self.position < len(self.dropouts) else None
         if drawn is None or drawn.kind != kind or not torch.equal(drawn.before, now):
             raise UserError(_DIFFERS)
-        restore_rng(drawn.after)
         self.position += 1
+        if drawn.noise is None:
+            return F.dropout(input, p)
+        restore_rng(drawn.after)
         return input * drawn.noise
 
 

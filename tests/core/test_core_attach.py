@@ -177,7 +177,7 @@ def test_no_attention_is_an_error_with_candidates() -> None:
     model = nn.Module()
     model.pool_attention = nn.Linear(4, 1)
     model.gate = nn.Sequential(nn.Linear(4, 4), nn.Softmax(dim=-1))
-    with pytest.raises(UserError, match=r"(?s)pool_attention.*no nn.Softmax.*gate.*no query"):
+    with pytest.raises(UserError, match=r"(?s)pool_attention.*no query.*gate.*no query.*register_attention"):
         denoise(model, config())
 
 
@@ -198,9 +198,15 @@ def test_sites_by_name() -> None:
     denoiser = denoise(model, config(sites=("layers.1.attention",)))
     assert [site.name for site in denoiser.sites] == ["layers.1.attention"]
     denoiser.detach()
-    for name, match in (("layers.7", "no module"), ("layers.0.feed_forward", "nowhere to put")):
-        with pytest.raises(UserError, match=match):
-            denoise(model, config(sites=(name,)))
+    with pytest.raises(UserError, match="no module"):
+        denoise(model, config(sites=("layers.7",)))
+    with pytest.raises(UserError, match="same module twice"):
+        denoise(model, config(sites=("layers.1.attention", "layers.1.attention")))
+    denoiser = denoise(model, config(sites=("layers.0.feed_forward",)))
+    with pytest.raises(UserError, match=r"layers\.0\.feed_forward .* without its weights being seen"):
+        model(ITEMS)
+    denoiser.detach()
+    model(ITEMS)
 
 
 def test_a_refused_setting_leaves_the_model_alone() -> None:

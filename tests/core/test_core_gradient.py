@@ -76,16 +76,19 @@ def position_denoiser(model: Encoder, **settings: Any) -> Any:
     return denoiser
 
 
+@pytest.mark.parametrize("form", ["product", "renormalise"])
 @pytest.mark.parametrize("name", ["ar", "arm", "disarm", "reinforce"])
 @pytest.mark.parametrize(
     ("causal", "credit", "conditional"),
     [(True, "row", False), (True, "row", True), (True, "total", False), (False, "row", False), (False, "row", True)],
 )
 def test_phi_gradient_is_unbiased(
-    name: str, causal: bool, credit: str, conditional: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, causal: bool, credit: str, conditional: bool, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(causal)
-    denoiser = position_denoiser(model, estimator=name, causal=causal, credit=credit, conditional=conditional)
+    denoiser = position_denoiser(
+        model, estimator=name, causal=causal, credit=credit, conditional=conditional, mask_form=form
+    )
     places = live_places(causal)
     per_bit = [
         pieces([p, 1 - p]) for mask in denoiser.masks for p in (torch.sigmoid(mask.phi[s, t]).item() for s, t in places)
@@ -149,11 +152,15 @@ def test_one_layer_with_padding_and_any_loss_shape(
     torch.testing.assert_close(mean, exact, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["ar", "arm", "disarm", "reinforce"])
-def test_content_masks_are_unbiased(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("ar", "product"), ("arm", "product"), ("disarm", "product"), ("reinforce", "product"), ("disarm", "renormalise")],
+)
+def test_content_masks_are_unbiased(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Phi of the second layer depends on Z of the first: the expectation is over both, in order."""
     model = tiny_model()
-    denoiser = denoise(model, DenoiserConfig(max_length=M, mask="content", estimator=name, baseline=False))
+    settings = DenoiserConfig(max_length=M, mask="content", estimator=name, baseline=False, mask_form=form)
+    denoiser = denoise(model, settings)
     torch.manual_seed(5)
     for parameter in denoiser.parameters():
         parameter.data.normal_(0, 0.6)
@@ -166,9 +173,9 @@ def test_content_masks_are_unbiased(name: str, monkeypatch: pytest.MonkeyPatch) 
     logits: dict[int, Tensor] = {}
 
     class Watching(FixedMask):
-        def __call__(self, site, A):  # type: ignore[no-untyped-def]
+        def __call__(self, site, call):  # type: ignore[no-untyped-def]
             logits[site.index] = torch.stack([site.mask.logits(M, site.states)[:, 0, s, t] for s, t in places], 1)
-            return super().__call__(site, A)
+            return super().__call__(site, call)
 
     fixed = Watching({0: spread(first, places, 1.0), 1: spread(second, places, 1.0)})
     with ruled(denoiser.sites, fixed):
@@ -192,6 +199,37 @@ def test_content_masks_are_unbiased(name: str, monkeypatch: pytest.MonkeyPatch) 
     for got, want in zip(estimate, exact, strict=True):
         torch.testing.assert_close(got, want, atol=1e-8, rtol=0)
     assert max(float(g.abs().max()) for g in itertools.islice(exact, 4)) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["ar", "arm", "disarm", "reinforce"])
+def test_the_prior_s_gradient_is_unbiased(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phi = phi + s logit(1 - p): gradients of phi and of s, by enumeration."""
+    model = tiny_model()
+    denoiser = position_denoiser(model, estimator=name, mask_prior=True, mask_form="renormalise")
+    p = torch.tensor([[0.2, 0.7]], dtype=torch.float64)
+    for mask in denoiser.masks:
+        mask.prior_scale.data.fill_(0.6)
+    places = live_places(True)
+    parameters = list(denoiser.parameters())
+    bits = all_bits(L * len(places))
+    per_layer = bits.chunk(L, 1)
+    losses = losses_at(model, denoiser, [spread(b, places, 1.0) for b in per_layer]).mean(1)
+    probability = torch.ones(len(bits), dtype=torch.float64)
+    per_bit = []
+    for mask, b in zip(denoiser.masks, per_layer, strict=True):
+        shift = mask.prior_scale * torch.log((1 - p[0]) / p[0])
+        logits = torch.stack([mask.phi[s, t] + shift[t] for s, t in places])
+        probability = probability * bits_probability(b, logits)
+        per_bit += [pieces([q, 1 - q]) for q in torch.sigmoid(logits).tolist()]
+    exact = torch.autograd.grad((probability * losses).sum(), parameters)
+    U, width = product(per_bit)
+    feed_uniforms(monkeypatch, [spread(u, places, 0.5) for u in U.chunk(L, 1)])
+    items, targets = ITEMS.expand(len(U), -1), TARGETS.expand(len(U), -1)
+    weights = width.unsqueeze(1).expand(-1, M) / M
+    result = denoiser.loss(lambda: model.losses(items, targets), weights=weights, prior=p.expand(len(U), -1))
+    for got, want in zip(torch.autograd.grad(result.mask, parameters), exact, strict=True):
+        assert want.abs().max() > 1e-3
+        torch.testing.assert_close(got, want, atol=1e-10, rtol=0)
 
 
 def test_straight_through_reaches_phi_through_the_loss() -> None:

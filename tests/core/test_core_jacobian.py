@@ -109,13 +109,15 @@ def test_penalty_is_close_with_many_projections(noise: str) -> None:
     torch.testing.assert_close(estimate, exact_jacobian_norm(run, x, VALID), rtol=0.25, atol=0)
 
 
-def test_sub_batch_of_the_denoiser_is_unbiased(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", ["product", "renormalise"])
+def test_sub_batch_of_the_denoiser_is_unbiased(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mean of R_J over all choices of one sequence and all signs = the whole batch's penalty at the same Z."""
     torch.manual_seed(0)
     model: Any = softmax_encoder(layers=1, d=D, n=2).double()
     items, targets = torch.tensor([[3, 4], [5, 0], [6, 7]]), torch.tensor([[1, 2], [3, 4], [5, 6]])
     valid = items != 0
-    config = DenoiserConfig(max_length=2, estimator="ar", gamma=1.0, jacobian_batch=1, mask_init=0.5)
+    settings: dict[str, Any] = {"estimator": "ar", "gamma": 1.0, "jacobian_batch": 1, "mask_init": 0.5}
+    config = DenoiserConfig(max_length=2, mask_form=form, **settings)
     denoiser: Any = denoise(model, config)
     U = torch.rand(3, 1, 2, 2, dtype=torch.float64)
     monkeypatch.setattr(passes, "uniform", lambda shape, dtype, device: U)
