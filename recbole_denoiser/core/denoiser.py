@@ -82,18 +82,16 @@ class Denoiser(nn.Module):
 
     def on(self) -> None:
         """Masks act (the state after attaching)."""
-        self.enabled = True
-        self._use_gate(self._gate)
+        self._switch(True)
 
     def off(self) -> None:
         """The plain model: attention passes untouched and no random number is drawn."""
-        self.enabled = False
-        self._use_gate(self._gate)
+        self._switch(False)
 
-    def _use_gate(self, rule: Gate) -> None:
-        self._gate = rule
+    def _switch(self, enabled: bool) -> None:
+        self.enabled = enabled
         for site in self.sites:
-            site.rule = rule if self.enabled else None
+            site.rule = self._gate if enabled else None
 
     def detach(self) -> None:
         """Put the model back as it was before denoise()."""
@@ -120,7 +118,7 @@ class Denoiser(nn.Module):
 
     def has_plain_gates(self) -> bool:
         """Are all gates known without any data, and nothing but them applied to the attention?"""
-        plain = all(isinstance(site.rule, Gate) and not site.mask.needs_data for site in self.sites)
+        plain = all(site.rule is self._gate and not site.mask.needs_data for site in self.sites)
         return self.enabled and plain
 
     def position_gates(self, valid: Tensor) -> list[Tensor]:
@@ -146,12 +144,12 @@ class Denoiser(nn.Module):
 
     @contextmanager
     def _gate_with(self, **changes: Any) -> Iterator[None]:
-        before = self._gate
-        self._use_gate(replace(before, **changes))
+        before = {name: getattr(self._gate, name) for name in changes}
+        self._gate.__dict__.update(changes)
         try:
             yield
         finally:
-            self._use_gate(before)
+            self._gate.__dict__.update(before)
 
     def kept_share(self, forward: Callable[[], Any] | None = None, valid: Tensor | None = None) -> list[float]:
         """Kept share of each layer's live attentions.
@@ -211,5 +209,5 @@ class Denoiser(nn.Module):
         self._checked = self._checked or self.enabled
         # A checkpointed part of the model runs again in backward(): then it must meet the masks of this step.
         again = run.first is not None and run.first.in_checkpoint
-        self._use_gate(replace(self._gate, recompute=Recompute(run.draws, self.config, step) if again else None))
+        self._gate.recompute = Recompute(run.draws, self.config, step) if again else None
         return result
