@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import secrets
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -69,3 +70,9 @@ def write_json(file: Path, content: Any) -> None:
 def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """Compressed NumPy arrays, written atomically."""
     write_atomically(file, lambda stream: np.savez_compressed(stream, **arrays))  # type: ignore[arg-type]
+
+
+def copy(source: Path, file: Path) -> None:
+    """The content of another file, written atomically."""
+    with source.open("rb") as stream:
+        write_atomically(file, lambda target: shutil.copyfileobj(stream, target))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.runs.reopen import OpenRun
 
 
 @dataclass
@@ -39,14 +38,13 @@ def user_history(recommender: Recommender, user: str) -> History:
     target = int(targets[-1]) if len(targets) else end
     start = max(first, target - recommender.n)
     item = flat.columns[dataset.iid_field].numpy()
-    noise = _noise(run.folder, user)
     return History(
         user,
         item[start:target],
         flat.columns[dataset.time_field].numpy()[start:target],
         np.unique(item[first:target]),
         int(item[target]) if target < end else None,
-        {place - (start - first): token for place, token in noise.items() if start - first <= place < target - first},
+        _replaced(run, start, target),
     )
 
 
@@ -64,14 +62,8 @@ def histories_of(recommender: Recommender, given: Histories) -> list[History]:
     return found
 
 
-def _noise(folder: Path, user: str) -> dict[int, str]:
-    """Place in the user's complete history -> token of the item that train_noise replaced."""
-    file = folder / "noise.npz"
-    if not file.is_file():
-        return {}
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            mine = arrays["user"] == user
-            return dict(zip(arrays["position"][mine].tolist(), arrays["original"][mine].tolist(), strict=True))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+def _replaced(run: OpenRun, start: int, end: int) -> dict[int, str]:
+    """Place in the history -> token of the item that train_noise replaced there."""
+    view, source = run.dataset.view, run.dataset.clean_items()
+    places = np.flatnonzero(view.noise[start:end])
+    return {int(place): str(run.items[source[view.origin[start + place]]]) for place in places}

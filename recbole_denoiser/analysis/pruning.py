@@ -114,11 +114,11 @@ def measure(opened: OpenRun, users: int = USERS) -> Quality:
 
 def _marks(opened: OpenRun) -> Tensor:
     """[N + 1] mark of every flat interaction; the last one is padding."""
-    noise, length = opened.dataset.noise, len(opened.dataset.flat)
-    marks = np.full(length + 1, _OTHER)
-    marks[noise.eligible] = _CLEAN
-    marks[noise.index] = _INJECTED
-    marks[length] = 0
+    view = opened.test.view
+    marks = np.full(len(view) + 1, _OTHER)
+    marks[view.training] = _CLEAN
+    marks[:-1][view.noise] = _INJECTED
+    marks[-1] = 0
     return torch.from_numpy(marks)
 
 

@@ -20,20 +20,33 @@ import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.utils import FeatureType
 
+from recbole_denoiser.data import detection
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
+from recbole_denoiser.data.cleaning import Cleaning, clean
+from recbole_denoiser.data.item_texts import item_texts
 from recbole_denoiser.data.negatives import Histories, NegativeSampler
-from recbole_denoiser.data.noise import Noise, clean_items, draw_noise, noise_arrays, replace_items
+from recbole_denoiser.data.noise import Noise, draw_noise, noise_arrays, with_noise
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
+from recbole_denoiser.data.view import View
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration import parallel
 
 
 class SequenceDataset(SequentialDataset):
     """Atomic files -> rows. ``build()`` gives the training, validation and test parts."""
 
-    flat: FlatSequences
+    source: FlatSequences  # the interactions as the atomic file has them
+    view: View  # what this part reads: the source with noise, or without what noise_action removed
     inter_feat: Any  # RecBole's DataFrame while reading, then SequenceRows
     noise: Noise | None = None  # what train_noise replaced
+    cleaning: Cleaning | None = None  # what noise_action did
+    kept_detection: Path | None = None  # what the detector said when a finished run was trained
+
+    @property
+    def flat(self) -> FlatSequences:
+        """The interactions that this part reads."""
+        return self.view.flat
 
     # ---- reading ----
 
@@ -123,15 +136,13 @@ class SequenceDataset(SequentialDataset):
         columns = dict(self.inter_feat.interaction)
         if columns[self.time_field].dim() == 1:  # a time that is also a numerical feature has a second column
             columns[self.time_field] = exact_time
-        self.flat = FlatSequences(columns, self.row_fields)
-        target = np.flatnonzero(self.flat.user_start != np.arange(len(self.flat)))
-        self.inter_feat = SequenceRows.prefixes(self.flat, target, self.max_item_list_len)
+        self.source = FlatSequences(columns, self.row_fields)
+        self.inter_feat = SequenceRows.prefixes(self.source, self.source.targets, self.max_item_list_len)
 
     def build(self) -> list[SequenceDataset]:
         """Training, validation and test parts as ``eval_args`` says."""
         if self.config["benchmark_filename"] is not None:
-            if self.config["train_noise"]:
-                raise UserError("train_noise needs a data set that is split here, not benchmark files.")
+            self._refuse_benchmark()
             return super().build()
         self._change_feat_format()
         rows = self.inter_feat
@@ -141,9 +152,14 @@ class SequenceDataset(SequentialDataset):
             )
         phase = split_rows(rows[self.uid_field].numpy(), rows[self.time_field].numpy(), self.config["eval_args"])
         self._drop_unused_col()
+        self.view = View.of_files(self.source, rows.target.numpy(), phase)
         if self.config["train_noise"]:
-            self._add_noise(rows.target.numpy(), phase)
-        parts = [self.copy(rows.subset(np.flatnonzero(phase == part))) for part in (TRAIN, VALID, TEST)]
+            self.noise = draw_noise(self.view, self.config["train_noise"], self._noise_seed(), self.item_num)
+            self.view = with_noise(self.view, self.noise)
+        if (self.config["noise_action"] or "none") != "none":
+            self.view, self.cleaning = clean(self.view, self.config["noise_action"], self._detect)
+        self.inter_feat = SequenceRows.prefixes(self.flat, self.flat.targets, self.max_item_list_len)
+        parts = [self.copy(self.view.rows(part, self.max_item_list_len)) for part in (TRAIN, VALID, TEST)]
         if len(parts[TRAIN]) == 0:
             split = self.config["eval_args"]["split"]
             raise UserError(f"Data set '{self.dataset_name}': the split {split} leaves nothing to train on.")
@@ -154,12 +170,23 @@ class SequenceDataset(SequentialDataset):
             parts[TRAIN].inter_feat = self._training_sequences(parts[TRAIN].inter_feat)
         return parts
 
-    def _add_noise(self, target: np.ndarray, phase: np.ndarray) -> None:
-        train, held_out = target[phase == TRAIN], target[phase != TRAIN]
-        self.noise = draw_noise(
-            self.flat, train, held_out, self.config["train_noise"], self._noise_seed(), self.item_num
+    def _refuse_benchmark(self) -> None:
+        """Benchmark files are split already and hold no complete histories."""
+        for name, off in (("train_noise", 0.0), ("noise_action", "none")):
+            asked = name in getattr(self.config, "sources", {}) or name == "train_noise"
+            if self.config[name] not in (None, off) and asked:
+                raise UserError(f"{name} needs a data set that is split here, not benchmark files.")
+
+    def _detect(self, part: detection.TrainingPart) -> detection.Detection:
+        """What the detector says about the training part; with several processes, the first one asks it."""
+        texts = item_texts(self.config)
+        tokens = self.field2id_token[self.iid_field]
+        known = [texts.get(str(tokens[item]), "") for item in part.items] if texts else None
+        settings = {"threshold": self.config["noise_threshold"], "seed": self.config["detect_seed"]}
+        folder = Path(self.config["result_dir"]) / detection.FOLDER
+        return parallel.from_first(
+            lambda: detection.detect_training(part, known, settings, folder, self.kept_detection)
         )
-        replace_items(self.flat, self.noise)
 
     def _noise_seed(self) -> int:
         seed = self.config["noise_seed"]
@@ -169,11 +196,11 @@ class SequenceDataset(SequentialDataset):
         """The replaced interactions as tokens, for noise.npz."""
         assert self.noise is not None
         users, items = self.field2id_token[self.uid_field], self.field2id_token[self.iid_field]
-        return noise_arrays(self.flat, self.noise, users, items, self.config["train_noise"], self._noise_seed())
+        return noise_arrays(self.source, self.noise, users, items, self.config["train_noise"], self._noise_seed())
 
     def clean_items(self) -> np.ndarray:
         """[N] items of all interactions as the atomic file has them."""
-        return clean_items(self.flat, self.noise)
+        return self.source.columns[self.iid_field].numpy()
 
     def _training_sequences(self, train: SequenceRows) -> SequenceRows:
         windows = self.config["long_history"] == "windows"
@@ -188,7 +215,7 @@ class SequenceDataset(SequentialDataset):
 
     def all_histories(self) -> Histories:
         """What each user really met in any phase, before noise; evaluation negatives are never among it."""
-        return Histories(self.flat.columns[self.uid_field].numpy(), self.clean_items(), self.item_num)
+        return Histories(self.source.columns[self.uid_field].numpy(), self.clean_items(), self.item_num)
 
     def counter(self, field: str) -> Counter:
         """How often each token occurs; for training sequences over every position, not only the last."""
@@ -204,8 +231,8 @@ class SequenceDataset(SequentialDataset):
             for field in (self.uid_field, self.iid_field):
                 digest.update(self.inter_feat[field].numpy().tobytes())
             return digest.hexdigest()
-        for values in (self.flat.columns[self.uid_field].numpy(), self.clean_items(),
-                       self.flat.columns[self.time_field].numpy()):  # fmt: skip
+        for values in (self.source.columns[self.uid_field].numpy(), self.clean_items(),
+                       self.source.columns[self.time_field].numpy()):  # fmt: skip
             digest.update(values.tobytes())
         return digest.hexdigest()
 

@@ -15,13 +15,15 @@ a curve over shares does not mix in the difference between independent corruptio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from recbole_denoiser.data.negatives import Histories
 from recbole_denoiser.data.rows import FlatSequences
+from recbole_denoiser.data.split import TEST, VALID
+from recbole_denoiser.data.view import View
 from recbole_denoiser.errors import UserError
 
 _STREAM = 0x6E6F697365  # keeps these draws apart from others made with the same seed
@@ -37,15 +39,9 @@ class Noise:
     eligible: np.ndarray  # [N_train] all interactions that could have been replaced
 
 
-def training_interactions(flat: FlatSequences, train_target: np.ndarray) -> np.ndarray:
-    """Flat indices of what is trained on: all training targets and what precedes the first target of each user."""
-    return np.union1d(train_target, flat.user_start[train_target])
-
-
-def draw_noise(
-    flat: FlatSequences, train_target: np.ndarray, held_out: np.ndarray, share: float, seed: int, n_items: int
-) -> Noise:
-    """Which training interactions are replaced, and by what; ``held_out`` are the validation and test targets."""
+def draw_noise(view: View, share: float, seed: int, n_items: int) -> Noise:
+    """Which training interactions are replaced, and by what."""
+    flat, held_out = view.flat, (view.phase == VALID) | (view.phase == TEST)
     user, item = flat.columns[flat.fields.user].numpy(), flat.columns[flat.fields.item].numpy()  # [N]
     forbidden = Histories(user[held_out], item[held_out], n_items)
     if n_items - 1 - int(forbidden.met.max()) < 2:
@@ -54,7 +50,7 @@ def draw_noise(
             f"user nor the replaced item."
         )
     random = np.random.default_rng((seed, _STREAM))
-    eligible = training_interactions(flat, train_target)
+    eligible = view.training
     order = random.permutation(eligible)
     drawn = random.integers(1, n_items, len(order))
     wrong = np.arange(len(order))
@@ -74,20 +70,14 @@ def _not_allowed(forbidden: Histories, user: np.ndarray, drawn: np.ndarray, orig
     return same | forbidden.contain(torch.from_numpy(user), torch.from_numpy(drawn)).numpy()
 
 
-def replace_items(flat: FlatSequences, noise: Noise) -> None:
-    """Put the drawn items into the flat sequences."""
+def with_noise(view: View, noise: Noise) -> View:
+    """The view with the drawn items in the place of others."""
+    flat = view.flat
     item = flat.columns[flat.fields.item].clone()
     item[torch.from_numpy(noise.index)] = torch.from_numpy(noise.drawn)
-    flat.columns[flat.fields.item] = item
-
-
-def clean_items(flat: FlatSequences, noise: Noise | None) -> np.ndarray:
-    """[N] the items before noise."""
-    item = flat.columns[flat.fields.item].numpy()
-    if noise is not None:
-        item = item.copy()
-        item[noise.index] = noise.original
-    return item
+    injected = view.noise.copy()
+    injected[noise.index] = True
+    return replace(view, flat=FlatSequences({**flat.columns, flat.fields.item: item}, flat.fields), noise=injected)
 
 
 def noise_arrays(

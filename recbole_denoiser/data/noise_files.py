@@ -45,7 +45,7 @@ class NoisyCopy:
 
 def write_noisy(dataset: str, share: float, output: Path, name: str | None, settings: dict[str, Any]) -> NoisyCopy:
     """Write ``<output>/<name>/`` with the atomic files, the noise record and the data set's settings."""
-    config = Config("SASRecDenoiser", dataset, flags={**settings, "train_noise": share})
+    config = Config("SASRecDenoiser", dataset, flags={**settings, "train_noise": share, "noise_action": "none"})
     name = name or f"{dataset}-noise{100 * share:g}"
     target, source = output / name, Path(config["data_path"])
     if target.exists():
@@ -59,7 +59,7 @@ def write_noisy(dataset: str, share: float, output: Path, name: str | None, sett
     partial = target.with_name(f".{name}-{uuid.uuid4().hex}.partial")
     try:
         partial.mkdir(parents=True)
-        _copy_inter(source / f"{dataset}.inter", partial / f"{name}.inter", config, record, len(data.flat))
+        _copy_inter(source / f"{dataset}.inter", partial / f"{name}.inter", config, record, len(data.source))
         for kind in ("item", "user"):
             if (source / f"{dataset}.{kind}").is_file():
                 shutil.copyfile(source / f"{dataset}.{kind}", partial / f"{name}.{kind}")
@@ -71,7 +71,9 @@ def write_noisy(dataset: str, share: float, output: Path, name: str | None, sett
     finally:
         if partial.exists():
             shutil.rmtree(partial)
-    return NoisyCopy(name, target, len(data.noise.index), len(data.noise.eligible), len(data.flat), int(record["seed"]))
+    return NoisyCopy(
+        name, target, len(data.noise.index), len(data.noise.eligible), len(data.source), int(record["seed"])
+    )
 
 
 def _settings(dataset: str, settings: dict[str, Any]) -> str:

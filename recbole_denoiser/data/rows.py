@@ -36,6 +36,16 @@ class Fields:
         """Sampled items that the user has not met, one or more per position."""
         return f"{self.negative_prefix}{self.item}{self.list_suffix}"
 
+    @property
+    def posterior(self) -> str:
+        """Probability of each interaction of being noise; there with ``noise_action: weight``."""
+        return "noise_posterior"
+
+    @property
+    def target_posterior(self) -> str:
+        """The same of what each position has to predict."""
+        return f"target_{self.posterior}{self.list_suffix}"
+
 
 class FlatSequences:
     """All interactions in columns, sorted by user and exact time."""
@@ -50,6 +60,11 @@ class FlatSequences:
 
     def __len__(self) -> int:
         return len(self.columns[self.fields.user])
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Indices of all interactions that have a history: all but the first of each user."""
+        return np.flatnonzero(self.user_start != np.arange(len(self)))
 
 
 class SequenceRows:
@@ -136,6 +151,8 @@ class SequenceRows:
                 batch[name + fields.list_suffix] = _padded(column, index, inside)
         if self.whole:
             batch[fields.target_list] = _padded(flat.columns[fields.item], index + 1, inside)
+            if fields.posterior in flat.columns:
+                batch[fields.target_posterior] = _padded(flat.columns[fields.posterior], index + 1, inside)
         if self.negatives is not None:
             batch[fields.negative_list] = self.negatives.draw(batch[fields.user], self.max_length)
         return Interaction(batch)

@@ -218,6 +218,11 @@ class Config(RecBoleConfig):
                 f"train_rows = sequences: {self.model} learns from prefixes only; this package's models "
                 f"({', '.join(MODELS)}) learn from whole sequences."
             )
+        if final["noise_action"] == "weight" and self.model not in MODELS:
+            raise UserError(
+                f"noise_action = weight: {self.model} has a loss of its own, which cannot be weighted; use remove, or "
+                f"one of {', '.join(MODELS)}."
+            )
         metric = final["valid_metric"].lower().split("@")
         if metric[0] not in {m.lower() for m in final["metrics"]} or (
             len(metric) == 2 and int(metric[1]) not in final["topk"]

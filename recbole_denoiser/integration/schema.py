@@ -94,6 +94,16 @@ RUN_KEYS = [
         below=1,
     ),
     Key("noise_seed", int, "Seed of `train_noise`; empty: the run's `seed`.", at_least=0, optional=True),
+    Key(
+        "noise_action",
+        str,
+        "What is done about noise that the detector finds in the training part: `remove` takes suspicious interactions "
+        "out of the training sequences and of the histories read at validation and test; `weight` weights the loss of "
+        "a target by 1 - posterior (this package's models).",
+        choices=("none", "remove", "weight"),
+    ),
+    Key("noise_threshold", float, "Posterior of being noise from which on `remove` removes.", above=0, at_most=1),
+    Key("detect_seed", int, "Seed of the noise detector.", at_least=0),
     Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
     Key("fast_inference", bool, "Scoring computes only what the newest position needs. `False`: every position."),
     Key("result_dir", str, "Folder that gets one sub-folder per run."),

@@ -31,6 +31,7 @@ class Batch:
     targets: Tensor  # [B, m] item to predict at each position, 0 = none
     negatives: Tensor | None  # [B, m, k] items the user has not met
     interaction: Any  # the rest of the row: user, times
+    trust: Tensor | None = None  # [B, m] probability that the target is not noise; None: all are trusted
 
     @property
     def valid(self) -> Tensor:
@@ -38,8 +39,10 @@ class Batch:
         return self.items != 0
 
     def counts(self, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """How many targets, live attentions and real positions there are."""
-        return (self.targets != 0).sum(), live_counts(self.valid, causal).double().sum(), self.valid.sum()
+        """How many targets (by their weights), live attentions and real positions there are."""
+        targets = self.targets != 0
+        weight = targets.sum() if self.trust is None else (targets * self.trust).sum()
+        return weight, live_counts(self.valid, causal).double().sum(), self.valid.sum()
 
 
 class OverrideConfig:
@@ -100,12 +103,8 @@ class SequenceModel(nn.Module):
 
     def denoiser_config(self, config: Any) -> DenoiserConfig:
         """The keys of the configuration that the denoiser knows."""
-        names = {field.name for field in dataclasses.fields(DenoiserConfig)} - {
-            "max_length",
-            "causal",
-            "align",
-            "n_heads",
-        }
+        own = {"max_length", "causal", "align", "n_heads"}
+        names = {field.name for field in dataclasses.fields(DenoiserConfig)} - own
         given = {name: config[name] for name in names if name in config and config[name] is not None}
         return DenoiserConfig(
             max_length=self.max_seq_length,
@@ -148,7 +147,15 @@ class SequenceModel(nn.Module):
         negatives = None
         if self.fields.negative_list in interaction:
             negatives = align(interaction[self.fields.negative_list], length, width, self.from_end)
-        return Batch(aligned, targets, negatives, interaction)
+        return Batch(aligned, targets, negatives, interaction, self._trust(interaction, length, width))
+
+    def _trust(self, interaction: Any, length: Tensor, width: int) -> Tensor | None:
+        """[B, m] 1 - posterior of the targets, with ``noise_action: weight``."""
+        if self.fields.posterior not in interaction:
+            return None
+        if self.fields.target_posterior in interaction:
+            return 1 - align(interaction[self.fields.target_posterior], length, width, self.from_end)
+        return (1 - interaction[self.fields.posterior])[:, None].expand(-1, width)  # prefixes: one target
 
     def inference_batch(self, interaction: Any) -> tuple[Batch, Tensor]:
         """Histories to score the next item of, and the index [B] of the position that predicts it."""
@@ -191,7 +198,11 @@ class SequenceModel(nn.Module):
 
         def weights(_: Tensor) -> Tensor:
             rate = warmed_rate(self.target_rate, self.epoch, self.target_warmup)
-            return target_weights(positive[0].detach(), batch.targets != 0, self.target_denoise, rate)
+            found = target_weights(positive[0].detach(), batch.targets != 0, self.target_denoise, rate)
+            if batch.trust is None:
+                return found
+            found = found * batch.trust
+            return found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)
 
         if self.denoiser is None:
             plain = losses()

@@ -54,7 +54,17 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
         negatives = None
         if self.fields.negative_list in interaction:
             negatives = interaction[self.fields.negative_list][:, :width]  # any unmet item will do at any position
-        return Batch(items.masked_fill(masked, self.mask_token), items.masked_fill(~masked, 0), negatives, interaction)
+        inputs, targets = items.masked_fill(masked, self.mask_token), items.masked_fill(~masked, 0)
+        return Batch(inputs, targets, negatives, interaction, self._trust(interaction, length, width))
+
+    def _trust(self, interaction: Any, length: Tensor, width: int) -> Tensor | None:
+        """1 - posterior of the items themselves: each is its position's target."""
+        name = self.fields.posterior
+        if name not in interaction:
+            return None
+        history = F.pad(interaction[name + self.fields.list_suffix], (0, 1))
+        sequence = history.scatter(1, length[:, None], interaction[name][:, None])  # [B, w + 1]
+        return 1 - align(sequence, length + 1, width, self.from_end)
 
     def _cloze(self, real: Tensor, last: Tensor) -> Tensor:
         """[B, m] positions to mask: ``mask_ratio`` of the real ones, or only the last; never none."""

@@ -25,6 +25,7 @@ from recbole_denoiser.integration.registry import dataset_class, model_class, tr
 from recbole_denoiser.runs import results
 from recbole_denoiser.training.evaluation import Ranks, evaluation_loader
 
+DETECTION_FILE, DETECTOR_FILE = "detection.npz", "detector.npz"  # posteriors of the training part; the detector
 COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
 
 
@@ -42,8 +43,9 @@ def load_data(config: Config) -> Data:
     """Read the atomic files, split them and make the loaders. No cache is read: RecBole's is a pickle."""
     init_seed(config["seed"], config["reproducibility"])
     dataset = dataset_class(config["model"])(config)
-    if config["train_noise"] and not hasattr(dataset, "noise"):
-        raise UserError(f"train_noise: {config['model']} reads its data in a way of its own, which noise cannot reach.")
+    for name, off in (("train_noise", 0.0), ("noise_action", "none")):
+        if config[name] not in (None, off) and not hasattr(dataset, "noise"):
+            raise UserError(f"{name}: {config['model']} reads its data in a way of its own, which noise cannot reach.")
     train, valid, test = dataset.build()
     train_sampler, valid_sampler, test_sampler = create_samplers(config, dataset, [train, valid, test])
     train_loader = TrainDataLoader(config, train, train_sampler, shuffle=config["shuffle"])
@@ -138,6 +140,7 @@ def run_config(config: Config) -> dict[str, Any]:
         "seed": config["seed"],
         "config": config.plain(),
         "data": data_statistics(data),
+        "noise": noise_summary(data.dataset),
         "versions": results.versions(),
         "environment": results.environment(),
         "epochs": trainer.history,
@@ -161,6 +164,7 @@ def run_config(config: Config) -> dict[str, Any]:
     results.write_negatives(folder, {"valid": data.valid, "test": data.test})
     if getattr(data.dataset, "noise", None) is not None:
         files.write_arrays(folder / "noise.npz", data.dataset.noise_arrays())
+    _keep_detection(data.dataset, folder)
     files.write_json(folder / "result.json", content)  # last: a folder with result.json is a finished run
     return content
 
@@ -200,7 +204,7 @@ def count_parameters(model: torch.nn.Module) -> int:
 def data_statistics(data: Data) -> dict[str, Any]:
     """Size and fingerprint of the data set, and how many of its training items noise replaced."""
     dataset = data.dataset
-    flat, noise = getattr(dataset, "flat", None), getattr(dataset, "noise", None)
+    flat, noise = getattr(dataset, "source", None), getattr(dataset, "noise", None)
     return {
         "users": dataset.user_num - 1,
         "items": dataset.item_num - 1,
@@ -211,6 +215,22 @@ def data_statistics(data: Data) -> dict[str, Any]:
     }
 
 
+def noise_summary(dataset: Any) -> dict[str, Any] | None:
+    """What the noise detector found and what was done about it."""
+    cleaning = getattr(dataset, "cleaning", None)
+    return None if cleaning is None else cleaning.summary()
+
+
+def _keep_detection(dataset: Any, folder: Path) -> None:
+    """The posteriors and the fitted detector go with the run, which then reads the same data when it is opened."""
+    cleaning = getattr(dataset, "cleaning", None)
+    if cleaning is None:
+        return
+    files.copy(cleaning.detection.file, folder / DETECTION_FILE)
+    if cleaning.detection.detector_file.is_file():
+        files.copy(cleaning.detection.detector_file, folder / DETECTOR_FILE)
+
+
 def _log_data(data: Data, config: Config) -> None:
     numbers = data_statistics(data)
     getLogger().info(
@@ -219,6 +239,8 @@ def _log_data(data: Data, config: Config) -> None:
         *(f"{numbers[key]:,}" for key in ("users", "items", "interactions", "train_rows")),
         config["train_rows"],
     )
+    if getattr(data.dataset, "cleaning", None) is not None:
+        getLogger().info("%s", data.dataset.cleaning)
     if not data.valid and config["eval_step"] > 0:
         getLogger().warning("No validation rows: the last epoch is kept, without early stopping.")
     if not data.test:

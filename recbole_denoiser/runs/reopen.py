@@ -19,7 +19,7 @@ from recbole_denoiser.data.atomic import check_header
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
 from recbole_denoiser.integration.registry import dataset_class
-from recbole_denoiser.runs.pipeline import build_model, load_data
+from recbole_denoiser.runs.pipeline import DETECTION_FILE, build_model, load_data
 from recbole_denoiser.runs.record import RESULT_FILE, find_run
 from recbole_denoiser.training import checkpoint
 
@@ -75,6 +75,8 @@ def open_run(name: str | Path, data_path: str | None = None, result_dir: str | P
     config = config_from_plain(settings)
     init_seed(config["seed"], config["reproducibility"])
     dataset = dataset_class(config["model"])(config)
+    if (config["noise_action"] or "none") != "none":
+        dataset.kept_detection = folder / DETECTION_FILE
     train, _, test = dataset.build()
     model = build_model(config, train)
     file = checkpoint_file(folder, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from recbole_denoiser.analysis.pruning import auc, gate_quality, measure
 from recbole_denoiser.cli.main import main
-from recbole_denoiser.data.noise import Noise
+from recbole_denoiser.data.split import TRAIN
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.reopen import OpenRun, open_run
 
@@ -50,9 +51,9 @@ def test_a_mask_that_knows_the_noise_is_perfect(
 ) -> None:
     opened = finished(settings, model, position_from=start)
     # call every interaction with an item below 10 noise, and prune exactly those items
-    flat, eligible = opened.dataset.flat, opened.dataset.noise.eligible
-    index = eligible[flat.columns["item_id"].numpy()[eligible] < 10]
-    opened.dataset.noise = Noise(index, index, index, eligible)
+    view = opened.test.view
+    marked = (view.phase == TRAIN) & (view.flat.columns["item_id"].numpy() < 10)
+    opened.test.view = replace(view, noise=marked)
     seen: dict[str, torch.Tensor] = {}
     embed = opened.model.embed
 

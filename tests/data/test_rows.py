@@ -89,7 +89,7 @@ def test_order_is_exact_where_float32_is_not(tmp_path: Path) -> None:
     write_inter(tmp_path, "close", rows)
     dataset = SequenceDataset(Config("GRU4Rec", "close", flags={"data_path": str(tmp_path)}))
     dataset._change_feat_format()
-    items = dataset.field2id_token["item_id"][dataset.flat.columns["item_id"].numpy()]
+    items = dataset.field2id_token["item_id"][dataset.source.columns["item_id"].numpy()]
     assert items.tolist() == ["a", "b", "c", "d"]  # c before d: the tie keeps file order
 
 

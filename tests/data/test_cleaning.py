@@ -1,0 +1,312 @@
+"""noise_action: fitted on the training part alone, removal and weights as by hand, kept and found again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy_data import quick_settings, toy_rows, write_inter
+
+from recbole_denoiser.data import detection
+from recbole_denoiser.data.item_texts import item_texts
+from recbole_denoiser.detect import NoiseReport
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config
+from recbole_denoiser.runs import pipeline
+from recbole_denoiser.runs.reopen import open_run
+
+
+def load(settings: dict, model: str = "SASRecDenoiser", **changes: Any) -> pipeline.Data:
+    return pipeline.load_data(Config(model, "toy", flags={**settings, **changes}))
+
+
+def report(posterior: np.ndarray, remove: np.ndarray) -> NoiseReport:
+    """What the detector would say."""
+    none = np.zeros(0)
+    return NoiseReport(
+        posterior, remove, 0.1, (0.05, 0.15), {"uniform": 0.1, "popularity": 0.0}, 0.9, 0.8, float("nan"), 0.7, "judged",
+        ("coherence",), none, {}, {}, {}, {}, 1.5,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def every_third(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A detector that suspects every third training interaction, and remembers what it was asked."""
+    asked = SimpleNamespace(calls=0)
+
+    def fake(user: np.ndarray, item: np.ndarray, n_items: int, **settings: Any) -> NoiseReport:
+        asked.calls += 1
+        asked.user, asked.item, asked.n_items, asked.settings = user, item, n_items, settings
+        posterior = np.where(np.arange(len(item)) % 3 == 2, 0.9, 0.1)
+        return report(posterior, posterior > 0.5)
+
+    monkeypatch.setattr(detection.detect, "detect_flat", fake)
+    return asked
+
+
+def sequences(data: pipeline.Data, part: str) -> list[tuple[str, tuple[str, ...], str]]:
+    """User, history and target of every row of a part, as tokens."""
+    dataset = getattr(data, part)._dataset
+    users, items = dataset.field2id_token["user_id"], dataset.field2id_token["item_id"]
+    rows = dataset[: len(dataset)]
+    return sorted(
+        (str(users[u]), tuple(str(items[i]) for i in history[:length]), str(items[target]))
+        for u, history, length, target in zip(
+            rows["user_id"], rows["item_id_list"], rows["item_length"], rows["item_id"], strict=True
+        )
+    )
+
+
+def met(data: pipeline.Data) -> set[tuple[str, str]]:
+    """What each user counts as having met when negatives are drawn, as tokens."""
+    dataset = data.train._dataset
+    keys = dataset.inter_feat.negatives.histories.keys.numpy()
+    users, items = dataset.field2id_token["user_id"], dataset.field2id_token["item_id"]
+    return {(str(users[key // len(items)]), str(items[key % len(items)])) for key in keys}
+
+
+def write_without(folder: Path, rows: list[tuple[str, str, float]], gone: set[tuple[str, float]]) -> Path:
+    write_inter(folder, "toy", [row for row in rows if (row[0], row[2]) not in gone])
+    return folder
+
+
+@pytest.mark.parametrize("model", ["SASRecDenoiser", "GRU4Rec"])
+def test_removal_equals_a_file_without_those_rows(
+    workplace: Path, settings: dict, every_third: SimpleNamespace, model: str
+) -> None:
+    cleaned = load(settings, model, noise_action="remove")
+    whole = load(settings, model, noise_action="none")
+    view = cleaned.dataset.cleaning.before
+    users = whole.dataset.field2id_token["user_id"]
+    removed = np.flatnonzero(cleaned.dataset.cleaning.removed)
+    assert len(removed) == len(every_third.item) // 3
+    assert (view.phase[removed] == 0).all()
+    stamps, owner = view.flat.columns["timestamp"].numpy(), view.flat.columns["user_id"].numpy()
+    gone = {(str(users[owner[i]]), stamps[i]) for i in removed}
+    other = write_without(workplace / "by_hand", toy_rows(), gone)
+    by_hand = load({**settings, "data_path": str(other)}, model, noise_action="none")
+    for part in ("train", "valid", "test"):
+        assert sequences(cleaned, part) == sequences(by_hand, part)
+    if model == "SASRecDenoiser":
+        assert met(cleaned) == met(by_hand)
+    assert sequences(cleaned, "test") != sequences(whole, "test")
+    for part in ("valid", "test"):  # who is asked for what, among which candidates, does not change
+        before, after = getattr(whole, part), getattr(cleaned, part)
+        assert torch.equal(before.user, after.user) and torch.equal(before.positive, after.positive)
+        assert torch.equal(before.frozen, after.frozen)
+    assert cleaned.dataset.fingerprint() == whole.dataset.fingerprint()
+
+
+def test_held_out_items_do_not_reach_the_detector(
+    workplace: Path, settings: dict, every_third: SimpleNamespace
+) -> None:
+    """Other validation and test items, an unknown one among them: the detector is asked the very same, to the bit."""
+    by_user: dict[str, list[tuple[str, str, float]]] = {}
+    for row in sorted(toy_rows(), key=lambda row: row[2]):
+        by_user.setdefault(row[0], []).append(row)
+    held_out = {(row[0], row[2]) for own in by_user.values() for row in own[-2:]}
+    random = np.random.default_rng(5)
+    changed = [
+        (user, f"i{random.integers(40)}" if random.random() < 0.9 else "never-seen", time)
+        if (user, time) in held_out
+        else (user, item, time)
+        for user, item, time in toy_rows()
+    ]
+    write_inter(workplace / "changed", "toy", changed)
+    one = load(settings, noise_action="weight")
+    user, item, n_items = every_third.user, every_third.item, every_third.n_items
+    # another folder for what is kept, so that it is really asked again
+    changes = {"data_path": str(workplace / "changed"), "result_dir": "elsewhere"}
+    other = load({**settings, **changes}, noise_action="weight")
+    assert every_third.calls == 2
+    assert one.dataset.fingerprint() != other.dataset.fingerprint()
+    assert other.dataset.item_num == one.dataset.item_num + 1
+    np.testing.assert_array_equal(every_third.user, user)
+    np.testing.assert_array_equal(every_third.item, item)
+    assert every_third.n_items == n_items == len(np.unique(item))
+    found, again = one.dataset.cleaning.detection, other.dataset.cleaning.detection
+    np.testing.assert_array_equal(found.posterior, again.posterior)
+    assert found.file.name == again.file.name
+
+
+def test_nobody_is_lost_and_posteriors_outside_training_are_zero(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real protection: a detector that suspects everything leaves two training items of everyone."""
+    from recbole_denoiser.detect.removal import protect
+
+    def suspicious(user: np.ndarray, item: np.ndarray, n_items: int, **settings: Any) -> NoiseReport:
+        posterior = 0.6 + 0.3 * np.arange(len(item)) / len(item)
+        return report(posterior, protect(user, posterior, np.ones(len(item), dtype=bool)))
+
+    monkeypatch.setattr(detection.detect, "detect_flat", suspicious)
+    data = load(settings, noise_action="remove")
+    view = data.dataset.view
+    kept = np.bincount(view.flat.columns["user_id"].numpy()[view.training], minlength=data.dataset.user_num)[1:]
+    assert (kept == 2).all()
+    assert len(data.train._dataset) == len(data.test.user) == data.dataset.user_num - 1
+    cleaning = data.dataset.cleaning
+    assert (cleaning.posterior[cleaning.before.phase != 0] == 0).all()
+
+
+@pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser"])
+@pytest.mark.parametrize("start", ["end", "start"])
+def test_weights_by_hand(workplace: Path, settings: dict, every_third: SimpleNamespace, model: str, start: str) -> None:
+    """sum (1 - p) loss / sum (1 - p) over the targets, p found again by walking through the sequences."""
+    config = Config(model, "toy", flags={
+        **settings, "noise_action": "weight", "denoise": False, "target_denoise": "none", "position_from": start,
+    })  # fmt: skip
+    data = pipeline.load_data(config)
+    net = pipeline.build_model(config, data.train._dataset)
+    net.eval()
+    rows = data.train._dataset.inter_feat
+    interaction = data.train._dataset[:7]
+    torch.manual_seed(3)
+    loss = net.calculate_loss(interaction)[0]
+    torch.manual_seed(3)
+    batch = net.batch(interaction)
+    losses, _ = net.position_losses(net.encode(net.embed(batch)), batch)
+    posterior = data.dataset.cleaning.posterior
+    total = weight = 0.0
+    for row in range(7):
+        first, last = int(rows.start[row]), int(rows.target[row])
+        places = np.arange(first, last + 1) if model == "BERT4RecDenoiser" else np.arange(first + 1, last + 1)
+        places = places[-batch.targets.size(1) :]
+        columns = np.arange(len(places)) + (batch.targets.size(1) - len(places) if start == "end" else 0)
+        for place, column in zip(places, columns, strict=True):
+            if batch.targets[row, column]:
+                assert int(batch.targets[row, column]) == int(data.dataset.flat.columns["item_id"][place])
+                total += (1 - posterior[place]) * float(losses[row, column].detach())
+                weight += 1 - posterior[place]
+    assert float(loss.detach()) == pytest.approx(total / weight, rel=1e-5)
+    assert {0.1, 0.9} <= set(np.unique(posterior))
+
+
+def test_weights_of_prefixes(workplace: Path, settings: dict, every_third: SimpleNamespace) -> None:
+    config = Config("SASRecDenoiser", "toy", flags={**settings, "noise_action": "weight", "train_rows": "prefixes",
+                                                    "denoise": False, "target_denoise": "none"})  # fmt: skip
+    data = pipeline.load_data(config)
+    net = pipeline.build_model(config, data.train._dataset).eval()
+    interaction = data.train._dataset[:9]
+    batch = net.batch(interaction)
+    wanted = 1 - torch.from_numpy(data.dataset.cleaning.posterior)[data.train._dataset.inter_feat.target[:9].long()]
+    assert torch.allclose(batch.trust[batch.targets != 0].double(), wanted, atol=1e-6)
+
+
+def test_weight_is_refused_where_the_loss_is_recboles(workplace: Path, settings: dict) -> None:
+    with pytest.raises(UserError, match="noise_action = weight: GRU4Rec"):
+        load(settings, "GRU4Rec", noise_action="weight")
+    with pytest.raises(UserError, match="noise_action: DIEN"):
+        load(settings, "DIEN", noise_action="remove")
+
+
+# ---- the cache ----
+
+
+def test_a_grid_detects_once_and_damage_is_mended(
+    workplace: Path, settings: dict, every_third: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = load(settings, noise_action="remove")
+    file = first.dataset.cleaning.detection.file
+    assert file.parent == Path("results/.detect")
+    for changes in ({"noise_action": "weight"}, {"seed": 7}, {"model": "GRU4Rec", "noise_action": "remove"}):
+        load(settings, **{"noise_action": "remove", **changes})
+    assert every_third.calls == 1
+    for changes in ({"noise_threshold": 0.4}, {"detect_seed": 1}, {"train_noise": 0.2}):
+        load(settings, noise_action="remove", **changes)
+    assert every_third.calls == 4
+    whole = file.read_bytes()
+    for damage in (b"", whole[: len(whole) // 2], b"x" * 100):
+        file.write_bytes(damage)
+        again = load(settings, noise_action="remove")
+        np.testing.assert_array_equal(again.dataset.cleaning.removed, first.dataset.cleaning.removed)
+    assert every_third.calls == 7
+    assert "is damaged" in caplog.text
+    assert len(list(file.parent.glob("*"))) == 4  # nothing half-written is left
+
+
+def test_another_version_of_the_detector_asks_again(
+    workplace: Path, settings: dict, every_third: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(settings, noise_action="remove")
+    monkeypatch.setattr(detection, "detector_version", lambda: "another")
+    load(settings, noise_action="remove")
+    assert every_third.calls == 2
+
+
+# ---- whole runs ----
+
+
+@pytest.mark.parametrize("model", ["SASRecDenoiser", "GRU4Rec"])
+def test_a_run_tells_what_it_did_and_opens_as_it_was(
+    workplace: Path, settings: dict, every_third: SimpleNamespace, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {**settings, "epochs": 1, "train_noise": 0.2, "noise_action": "remove"}
+    result = pipeline.run(model, "toy", flags=flags)
+    stored = json.loads((Path("results") / result["run"] / "result.json").read_text())["noise"]
+    assert stored["share"] == 0.1 and stored["interval"] == [0.05, 0.15] and stored["verdict"] == "judged"
+    assert stored["shares"] == {"uniform": 0.1, "popularity": 0.0} and stored["expected"]["recall"] is None
+    part = np.arange(stored["interactions"])
+    removed = part % 3 == 2
+    assert stored["removed"] == removed.sum()
+    opened = open_run(Path("results") / result["run"])
+    view = opened.dataset.cleaning.before
+    noise = view.noise[view.training]
+    assert stored["known"]["share"] == pytest.approx(noise.mean())
+    assert stored["known"]["precision"] == pytest.approx(noise[removed].mean())
+    assert stored["known"]["recall"] == pytest.approx(removed[noise].mean())
+    # posteriors are 0.9 and 0.1 only: AUC = P(0.9 | noise) P(0.1 | clean) + half the ties
+    hit, miss = removed[noise].mean(), removed[~noise].mean()
+    assert stored["known"]["auc"] == pytest.approx(hit * (1 - miss) + 0.5 * (hit * miss + (1 - hit) * (1 - miss)))
+    # an improved detector changes nothing about a run that was trained with another one
+    monkeypatch.setattr(detection, "detector_version", lambda: "another")
+    monkeypatch.setattr(detection.detect, "detect_flat", None)
+    again = open_run(Path("results") / result["run"])
+    np.testing.assert_array_equal(again.dataset.cleaning.removed, opened.dataset.cleaning.removed)
+    assert len(again.dataset.view) == len(view) - removed.sum()
+
+
+def test_the_real_detector_in_a_run(workplace: Path) -> None:
+    """Users who stay in one of six shelves, and a quarter of the items replaced."""
+    random = np.random.default_rng(0)
+    rows = [
+        (f"u{user}", f"i{20 * (user % 6) + random.integers(20)}", 100 * user + place)
+        for user in range(150)
+        for place in range(18)
+    ]
+    write_inter(workplace, "shelves", rows)
+    settings = {**quick_settings(workplace), "epochs": 0, "train_noise": 0.25, "noise_action": "remove"}
+    found = pipeline.run("GRU4Rec", "shelves", flags=settings)["noise"]
+    assert found["known"]["auc"] > 0.9
+    assert abs(found["share"] - 0.25 * 5 / 6) < 0.06  # a sixth of the replaced items stays in its shelf
+    assert (found["removed"] == 0) == (found["verdict"] == "too thin to judge")
+
+
+def test_item_texts_are_all_words_of_an_item(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    text = 'item_id:token\ttitle:token_seq\tprice:float\tbrand:token\n1\tA "long lens\t5\tNikon\n2\t\t3\tCanon\n'
+    (tmp_path / "shop" / "shop.item").write_text(text)
+    config = {"data_path": str(tmp_path / "shop"), "dataset": "shop", "field_separator": "\t", "encoding": "utf-8",
+              "ITEM_ID_FIELD": "item_id"}  # fmt: skip
+    assert item_texts(config) == {"1": 'A "long lens Nikon', "2": " Canon"}
+    assert item_texts({**config, "dataset": "other"}) == {}
+
+
+def test_texts_reach_the_detector_by_item(
+    workplace: Path, settings: dict, every_third: SimpleNamespace, toy: Path
+) -> None:
+    write_inter(workplace / "told", "toy", toy_rows())
+    lines = "".join(f"i{n}\tword{n}\n" for n in range(40))
+    (workplace / "told" / "toy" / "toy.item").write_text("item_id:token\ttitle:token_seq\n" + lines)
+    data = load({**settings, "data_path": str(workplace / "told")}, noise_action="remove")
+    view, tokens = data.dataset.cleaning.before, data.dataset.field2id_token["item_id"]
+    read = tokens[view.flat.columns["item_id"].numpy()[view.training]]
+    texts = every_third.settings["texts"]
+    assert [texts[number] for number in every_third.item] == [str(token).replace("i", "word") for token in read]
+    load(settings, noise_action="remove")
+    assert every_third.settings["texts"] is None
