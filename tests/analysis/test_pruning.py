@@ -61,7 +61,7 @@ def test_a_mask_that_knows_the_noise_is_perfect(
         seen["items"] = batch.items
         return embed(batch)
 
-    def oracle(length: int, states: Any) -> torch.Tensor:
+    def oracle(length: int, states: Any, prior: Any) -> torch.Tensor:
         key = seen["items"][:, None, None, :].expand(-1, 1, length, -1)
         return torch.where(key < 10, -3.0, 3.0)
 
