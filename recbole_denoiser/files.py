@@ -76,3 +76,22 @@ def copy(source: Path, file: Path) -> None:
     """The content of another file, written atomically."""
     with source.open("rb") as stream:
         write_atomically(file, lambda target: shutil.copyfileobj(stream, target))
+
+
+def is_plain_name(text: str) -> bool:
+    """Whether ``text`` names a file or folder right here: no separator, no way up, no control character."""
+    return (
+        0 < len(text.encode("utf-8", "replace")) <= 200
+        and text.strip() not in ("", ".", "..")
+        and not any(sign in "/\\:" or not sign.isprintable() for sign in text)
+    )
+
+
+def require_plain_name(text: str, what: str) -> str:
+    """``text``, or a UserError that says what ``what`` may be: with ``../x`` a run would be written elsewhere."""
+    if not is_plain_name(text):
+        raise UserError(
+            f"{what} = {text!r} is not allowed: it takes a plain name of at most 200 bytes, without / \\ : or control "
+            f"characters, and not . or .. alone."
+        )
+    return text

@@ -10,13 +10,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from recbole_denoiser.core import AttentionCall, Gate, Site
+from recbole_denoiser.core import AttentionCall, Gate, Site, gate
 from recbole_denoiser.core.attach import attach_sites, detach_sites
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.model.protocols import MaskedModel
+from recbole_denoiser.runs.record import Run
+from recbole_denoiser.runs.reopen import checkpoint_file
+from recbole_denoiser.training import checkpoint
 
 
 @dataclass
@@ -32,9 +36,8 @@ class Attention:
 @contextmanager
 def attention_sites(model: nn.Module) -> Iterator[list[Site]]:
     """The sites of the model's denoiser, or sites that are there inside the context only."""
-    denoiser: Any = getattr(model, "denoiser", None)
-    if denoiser is not None:
-        yield denoiser.sites
+    if isinstance(model, MaskedModel) and model.denoiser is not None:
+        yield model.denoiser.sites
         return
     sites = attach_sites(model, None)
     try:
@@ -81,6 +84,25 @@ def _readable(unread: Tensor, call: AttentionCall) -> Tensor:
     column = position[None, :] == unread[:, None]  # [B, m]
     hidden = column[:, None, :] & ~column[:, :, None]  # [B, query, key]
     return (~hidden).to(call.dtype).unsqueeze(1)
+
+
+def mask_gates(run: Run) -> list[Tensor] | None:
+    """Gates [1 or H, n, n] of each layer from the run's checkpoint; None if it has no masks or is gone.
+
+    Of a content mask this is the part that depends on the positions only. The checkpoint is read without trust.
+    """
+    if not run.checkpoint or not (file := checkpoint_file(run.folder, run.checkpoint)).is_file():
+        return None
+    try:
+        weights = checkpoint.load(file)["state_dict"]
+    except UserError:  # a report of the rest is better than none; the page says that there are no heat maps
+        return None
+    names = sorted(
+        (name for name in weights if re.search(r"denoiser\.masks\.\d+\.phi$", name)),
+        key=lambda name: int(name.split(".")[-2]),
+    )
+    gates = [gate(weights[name].float()) for name in names]
+    return [Z if Z.dim() == 3 else Z.unsqueeze(0) for Z in gates] or None
 
 
 def is_causal(layers: list[Attention]) -> bool:

@@ -19,7 +19,7 @@ class History:
     user: str
     item: np.ndarray  # [m] ids
     time: np.ndarray | None  # [m]; None: not known
-    seen: np.ndarray  # ids of everything that the user met before, not recommended again
+    seen: np.ndarray  # ids of everything that the user has interacted with before, not recommended again
     next: int | None = None  # id of the held-out item
     original: dict[int, str] = field(default_factory=dict)  # place in the history -> token that noise replaced
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,9 +28,10 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from recbole_denoiser.analysis.capture import Attention, attention_sites, recorded
+from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import write_json
 from recbole_denoiser.integration.registry import MODELS
-from recbole_denoiser.runs.record import Run
+from recbole_denoiser.runs.record import Run, read_json
 from recbole_denoiser.runs.reopen import OpenRun, open_run
 
 USERS = 2_000  # histories that are looked at, chosen at random; all if there are fewer
@@ -83,10 +83,13 @@ def of_run(run: Run, users: int = USERS) -> Quality | None:
         return None
     file = run.folder / FILE
     if file.is_file():
-        stored = json.loads(file.read_text(encoding="utf-8"))
-        if stored["asked"] == users:
-            layers = [LayerQuality(**layer) for layer in stored["layers"]]
-            return Quality(stored["run"], stored["mask"], stored["users"], layers)
+        stored = read_json(file)
+        try:
+            if stored["asked"] == users:
+                layers = [LayerQuality(**layer) for layer in stored["layers"]]
+                return Quality(stored["run"], stored["mask"], stored["users"], layers)
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{file} is not what this command writes ({error}); remove it.") from error
     quality = measure(open_run(run.folder), users)
     write_json(file, {"asked": users, **asdict(quality)})
     return quality

@@ -17,13 +17,14 @@ from torch import Tensor
 from tqdm import tqdm
 
 from recbole_denoiser.core import DenoiserConfig
+from recbole_denoiser.core.config import ONE_PASS
+from recbole_denoiser.core.control import CreditBaseline
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.config import config_from_plain
-from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.record import Run
-from recbole_denoiser.training import checkpoint
+from recbole_denoiser.runs.reopen import open_run
 
 BIASED = ("straight_through", "hard_concrete")
+WARM_UP = 10  # draws that only teach the baseline of a one-pass estimator, which is a running mean
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ def relative_variances(
     if model.denoiser is None or model.denoiser.config.mask != "position":
         raise UserError("The variance of estimators is measured on a model with position masks (mask: position).")
     model.eval()  # no dropout: only the masks are random
-    original: DenoiserConfig = model.denoiser.config
+    denoiser = model.denoiser
+    original: DenoiserConfig = denoiser.config
+    baseline = denoiser.baseline
     batch = model.batch(interaction)
     with torch.no_grad():
         embedded = model.embed(batch)
@@ -75,15 +78,17 @@ def relative_variances(
 
     def gradients(setting: Setting, count: int) -> Iterator[list[Tensor]]:
         changes = dataclasses.asdict(setting)
-        model.denoiser.config = dataclasses.replace(original, beta=0.0, gamma=0.0, baseline=True, **changes)
-        phi = [mask.phi for mask in model.denoiser.masks]
+        denoiser.config = dataclasses.replace(original, beta=0.0, gamma=0.0, baseline=True, **changes)
+        # a baseline of its own, whatever the run was trained with and whichever setting was measured before
+        denoiser.baseline = CreditBaseline(len(denoiser.sites), denoiser.config).to(batch.items.device)
+        phi = [mask.phi for mask in denoiser.masks]
         bar.set_description(setting.name)
-        for _ in range(count):
-            bar.update()
-            result = model.denoiser.loss(
-                lambda: model.position_losses(model.encode(embedded), batch)[0], valid=batch.valid
-            )
-            yield list(torch.autograd.grad(result.rec + result.mask, phi, allow_unused=True))
+        unused = WARM_UP if setting.estimator in ONE_PASS else 0
+        for draw in range(-unused, count):
+            result = denoiser.loss(lambda: model.position_losses(model.encode(embedded), batch)[0], valid=batch.valid)
+            if draw >= 0:
+                bar.update()
+                yield list(torch.autograd.grad(result.rec + result.mask, phi, allow_unused=True))
 
     try:
         truth = [torch.stack(layer).mean(0) for layer in zip(*gradients(REFERENCE, reference_draws), strict=True)]
@@ -97,7 +102,7 @@ def relative_variances(
         return found
     finally:
         bar.close()
-        model.denoiser.config = original
+        denoiser.config, denoiser.baseline = original, baseline
 
 
 def variance_table(found: dict[Setting, list[float]]) -> str:
@@ -117,13 +122,6 @@ def variance_table(found: dict[Setting, list[float]]) -> str:
 
 def variance_of_run(run: Run, draws: int, progress: bool = True) -> str:
     """The table for a finished run; a plain backbone gets fresh masks at mask_init."""
-    config = config_from_plain({**run.config, "denoise": True})
-    data = pipeline.load_data(config)
-    model = pipeline.build_model(config, data.train._dataset)
-    file = run.checkpoint or ""
-    state = checkpoint.load(file)
-    missing, unexpected = model.load_state_dict(state["state_dict"], strict=False)
-    foreign = [name for name in [*missing, *unexpected] if not name.startswith("denoiser.")]
-    if foreign:
-        raise UserError(f"The checkpoint {file} does not fit the model: {', '.join(foreign[:3])}.")
-    return variance_table(relative_variances(model, next(iter(data.train)), draws, 8 * draws, progress))
+    opened = open_run(run.folder, changes={"denoise": True})
+    batch = next(iter(opened.loaders().train))
+    return variance_table(relative_variances(opened.model, batch, draws, 8 * draws, progress))

@@ -24,7 +24,7 @@ from recbole_denoiser.data import detection
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
 from recbole_denoiser.data.cleaning import Cleaning, clean
 from recbole_denoiser.data.item_texts import item_texts
-from recbole_denoiser.data.negatives import Histories, NegativeSampler
+from recbole_denoiser.data.negatives import NegativeSampler, SeenItems
 from recbole_denoiser.data.noise import Noise, draw_noise, noise_arrays, with_noise
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
@@ -206,16 +206,16 @@ class SequenceDataset(SequentialDataset):
         windows = self.config["long_history"] == "windows"
         return sequence_rows(self.flat, train.target.numpy(), self.max_item_list_len, windows, train.negatives)
 
-    def training_histories(self, train: SequenceRows) -> Histories:
+    def training_histories(self, train: SequenceRows) -> SeenItems:
         """What each user met in training: the targets and the first interaction of every user."""
         first = np.unique(self.flat.user_start)
         index = np.concatenate([train.covered_targets(), first])
         user, item = self.flat.columns[self.uid_field].numpy(), self.flat.columns[self.iid_field].numpy()
-        return Histories(user[index], item[index], self.item_num)
+        return SeenItems(user[index], item[index], self.item_num)
 
-    def all_histories(self) -> Histories:
+    def all_histories(self) -> SeenItems:
         """What each user really met in any phase, before noise; evaluation negatives are never among it."""
-        return Histories(self.source.columns[self.uid_field].numpy(), self.clean_items(), self.item_num)
+        return SeenItems(self.source.columns[self.uid_field].numpy(), self.clean_items(), self.item_num)
 
     def counter(self, field: str) -> Counter:
         """How often each token occurs; for training sequences over every position, not only the last."""
@@ -223,6 +223,10 @@ class SequenceDataset(SequentialDataset):
         if isinstance(rows, SequenceRows) and rows.whole:
             return Counter(self.flat.columns[field].numpy()[rows.covered_targets()])
         return super().counter(field)
+
+    def interaction_count(self) -> int:
+        """Interactions of the whole data set; of benchmark files, their rows."""
+        return len(self.inter_feat) if self.config["benchmark_filename"] is not None else len(self.source)
 
     def fingerprint(self) -> str:
         """SHA-256 over users, items (as tokens' ids) and exact times in order, before any ``train_noise``."""

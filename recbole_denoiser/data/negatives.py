@@ -11,7 +11,7 @@ from torch import Tensor
 from recbole_denoiser.errors import UserError
 
 
-class Histories:
+class SeenItems:
     """Set of (user, item) pairs with vectorised look-up, as one sorted array of keys."""
 
     def __init__(self, user: np.ndarray, item: np.ndarray, n_items: int) -> None:
@@ -45,7 +45,7 @@ class Histories:
 class NegativeSampler:
     """Uniform items outside the user's training history, ``count`` per position."""
 
-    def __init__(self, histories: Histories, count: int) -> None:
+    def __init__(self, histories: SeenItems, count: int) -> None:
         histories.require_unmet(1)
         self.histories, self.count = histories, count
 
@@ -63,7 +63,7 @@ class NegativeSampler:
 
 
 def frozen_negatives(
-    user: Tensor, histories: Histories, count: int, seed: int, name: str, popularity: np.ndarray | None = None
+    user: Tensor, histories: SeenItems, count: int, seed: int, name: str, popularity: np.ndarray | None = None
 ) -> Tensor:
     """[R] users -> [R, count] different items per row that the user has never met, the same for every model.
 
@@ -100,7 +100,7 @@ def frozen_negatives(
     )
 
 
-def _unusable(histories: Histories, user: Tensor, item: Tensor, rows: Tensor, at_once: int = 1 << 16) -> Tensor:
+def _unusable(histories: SeenItems, user: Tensor, item: Tensor, rows: Tensor, at_once: int = 1 << 16) -> Tensor:
     """[rows, count]: items that the row's user has met or that the row holds twice; a part of the rows at a time."""
     parts = [
         histories.contain(some_users[:, None], item[some_rows]) | _repeated(item[some_rows])

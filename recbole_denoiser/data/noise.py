@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from recbole_denoiser.data.negatives import Histories
+from recbole_denoiser.data.negatives import SeenItems
 from recbole_denoiser.data.rows import FlatSequences
 from recbole_denoiser.data.split import TEST, VALID
 from recbole_denoiser.data.view import View
@@ -43,7 +43,7 @@ def draw_noise(view: View, share: float, seed: int, n_items: int) -> Noise:
     """Which training interactions are replaced, and by what."""
     flat, held_out = view.flat, (view.phase == VALID) | (view.phase == TEST)
     user, item = flat.columns[flat.fields.user].numpy(), flat.columns[flat.fields.item].numpy()  # [N]
-    forbidden = Histories(user[held_out], item[held_out], n_items)
+    forbidden = SeenItems(user[held_out], item[held_out], n_items)
     if n_items - 1 - int(forbidden.met.max()) < 2:
         raise UserError(
             f"train_noise = {share:g}: with {n_items - 1} items there is none to draw that is neither held out for the "
@@ -63,7 +63,7 @@ def draw_noise(view: View, share: float, seed: int, n_items: int) -> Noise:
     return Noise(index, item[index], drawn[:count][place], eligible)
 
 
-def _not_allowed(forbidden: Histories, user: np.ndarray, drawn: np.ndarray, original: np.ndarray) -> np.ndarray:
+def _not_allowed(forbidden: SeenItems, user: np.ndarray, drawn: np.ndarray, original: np.ndarray) -> np.ndarray:
     same = drawn == original
     if not len(forbidden.keys):
         return same

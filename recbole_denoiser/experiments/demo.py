@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from recbole_denoiser.core import denoise
-from recbole_denoiser.integration.config import config_from_plain
 from recbole_denoiser.runs import pipeline
-from recbole_denoiser.training import checkpoint
+from recbole_denoiser.runs.reopen import open_run
 
 # ml-100k has 8 steps per epoch: Phi needs a larger learning rate than the default to move in so few steps
 SETTINGS = {"epochs": 45, "eval_step": 3, "stopping_step": 5, "mask_learning_rate": 0.03}
@@ -45,17 +45,14 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def reopened_figures(result: dict[str, Any]) -> dict[str, str]:
     """R_M and R_J (eq. 11 and 14, on the mean scale) of the best checkpoint, on one training batch without dropout."""
-    config = config_from_plain(result["config"])
-    data = pipeline.load_data(config)
-    model = pipeline.build_model(config, data.train._dataset)
-    checkpoint.load_weights(model, checkpoint.load(result["checkpoint"]), result["checkpoint"])
-    model.eval()
+    opened = open_run(Path(result["config"]["result_dir"]) / result["run"])
+    config, model = opened.config, opened.model
     denoised = model.denoiser is not None
     denoiser = model.denoiser if denoised else denoise(model, model.denoiser_config(config))
     denoiser.config = dataclasses.replace(denoiser.config, gamma=1.0, jacobian_batch=0, jacobian_projections=4)
     if not denoised:
         denoiser.off()
-    batch = model.batch(next(iter(data.train)))
+    batch = model.batch(next(iter(opened.loaders().train)))
     embedded = model.embed(batch)
     torch.manual_seed(0)
     measured = denoiser.loss(lambda: model.position_losses(model.encode(embedded), batch)[0], valid=batch.valid)

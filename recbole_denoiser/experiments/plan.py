@@ -34,6 +34,7 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.tables import TESTS
 from recbole_denoiser.integration.config import Config, read_yaml, set_key
 from recbole_denoiser.integration.paths import properties_folder
+from recbole_denoiser.integration.schema import deciding
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import RESULT_FILE, load_run
 
@@ -209,8 +210,7 @@ def _planned(
 def _finished_settings(folder: Path) -> dict[str, dict[str, Any]]:
     """Run name -> the settings that decide its numbers, of all finished runs in a folder."""
     return {
-        file.parent.name: results.deciding(load_run(file.parent).config)
-        for file in sorted(folder.glob(f"*/{RESULT_FILE}"))
+        file.parent.name: deciding(load_run(file.parent).config) for file in sorted(folder.glob(f"*/{RESULT_FILE}"))
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from recbole_denoiser.experiments.plan import PlannedRun
-from recbole_denoiser.runs.record import RESULT_FILE
+from recbole_denoiser.runs.record import read_result
 
 
 class Progress:
@@ -81,7 +80,7 @@ class Progress:
 
 
 def _seconds(cell: PlannedRun) -> float:
-    return float(json.loads((cell.folder / RESULT_FILE).read_text(encoding="utf-8"))["seconds"])
+    return float(read_result(cell.folder, "seconds")["seconds"])
 
 
 def duration(seconds: float | None) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import stats as scipy_stats
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.runs.record import Ranks, Run
+from recbole_denoiser.runs.record import Run, UserRanks
 
 PERMUTATIONS = 9_999
 BOOTSTRAPS = 2_000
@@ -44,7 +44,9 @@ def per_user(rank: np.ndarray, metric: str) -> np.ndarray:
     return np.where(inside, gain, 0.0)
 
 
-def align(first: Ranks, second: Ranks, names: tuple[str, str] = ("first", "second")) -> tuple[np.ndarray, np.ndarray]:
+def align(
+    first: UserRanks, second: UserRanks, names: tuple[str, str] = ("first", "second")
+) -> tuple[np.ndarray, np.ndarray]:
     """Ranks of both for the same users in the same order (sorted by token); an error if the users differ."""
     users_a, rank_a = _sorted_by_user(first, names[0])
     users_b, rank_b = _sorted_by_user(second, names[1])
@@ -52,7 +54,7 @@ def align(first: Ranks, second: Ranks, names: tuple[str, str] = ("first", "secon
     return rank_a, rank_b
 
 
-def _sorted_by_user(ranks: Ranks, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _sorted_by_user(ranks: UserRanks, name: str) -> tuple[np.ndarray, np.ndarray]:
     users, place = np.unique(ranks.user, return_index=True)
     if len(users) != len(ranks.user):
         raise UserError(f"{name} has users more than once in its ranks: {len(ranks.user)} ranks of {len(users)} users.")
@@ -71,7 +73,9 @@ def require_same_users(users_a: np.ndarray, users_b: np.ndarray, names: tuple[st
     raise UserError(f"{names[0]} and {names[1]} do not rank the same users: {'; '.join(parts)}.")
 
 
-def seed_mean(ranks: Sequence[Ranks], metric: str, names: Sequence[str] | None = None) -> tuple[np.ndarray, np.ndarray]:
+def seed_mean(
+    ranks: Sequence[UserRanks], metric: str, names: Sequence[str] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(user tokens, sorted; mean over seeds of each user's value), for the runs of one model on one data set."""
     if not ranks:
         raise UserError("There are no ranks to average.")

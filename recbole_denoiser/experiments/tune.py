@@ -31,11 +31,11 @@ from recbole_denoiser.experiments.claim import Holder, myself
 from recbole_denoiser.files import write_text
 from recbole_denoiser.integration.config import Config, read_yaml, set_key
 from recbole_denoiser.integration.paths import property_file
+from recbole_denoiser.integration.schema import deciding
 from recbole_denoiser.runs import results
-from recbole_denoiser.runs.record import RESULT_FILE
+from recbole_denoiser.runs.record import read_result
 
 SAMPLERS = ("tpe", "random", "grid")
-PLACES = ("data_path", "show_progress", "num_threads")  # settings that change no number
 SQLITE_WAIT_SECONDS = 100  # for another worker's write
 
 
@@ -60,8 +60,10 @@ class Study:
     @property
     def about(self) -> dict[str, Any]:
         """What all trials of a study must have in common."""
-        settings = {key: value for key, value in sorted(self.settings.items()) if key not in PLACES}
-        about = {"model": self.model, "dataset": self.dataset, "search space": self.space, "settings": settings}
+        about = {
+            "model": self.model, "dataset": self.dataset, "search space": self.space,
+            "settings": deciding(dict(sorted(self.settings.items()))),
+        }  # fmt: skip
         return json.loads(json.dumps(about))
 
     def config(self, chosen: Mapping[str, Any]) -> Config:
@@ -212,9 +214,11 @@ def main(arguments: list[str]) -> int:
 
 def validation_score(folder: Path, metric: str) -> float:
     """The validation metric of a finished run; nothing else of its result is read."""
-    valid = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))["valid"]
+    valid = read_result(folder, "valid")["valid"]
     if not valid:
         raise UserError("Tuning needs validation data; the split leaves none.")
+    if metric not in valid:
+        raise UserError(f"{folder} has no validation metric {metric}; it has {', '.join(valid)}.")
     return float(valid[metric])
 
 
@@ -270,7 +274,7 @@ def write_best(study: Study) -> tuple[dict[str, Any], Path]:
     settings = study.merged(chosen)
     text = f"# {study.model} on {study.dataset}: best of {len(complete)} trials, "
     text += f"validation {study.metric} {best.value:.4f}\n"
-    text += yaml.safe_dump({key: value for key, value in settings.items() if key not in PLACES}, sort_keys=False)
+    text += yaml.safe_dump(deciding(settings), sort_keys=False)
     summary = {"trials": len(complete), "failed": len(failed), "value": best.value, "run": best.user_attrs["run"]}
     return {**summary, "chosen": chosen}, write_text(study.folder / "best.yaml", text)
 

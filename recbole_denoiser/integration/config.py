@@ -23,7 +23,7 @@ from recbole.utils.argument_list import dataset_arguments, evaluation_arguments,
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.paths import properties_folder, property_file
 from recbole_denoiser.integration.registry import MODELS, model_class
-from recbole_denoiser.integration.schema import PACKAGE_KEYS, check_value
+from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_value
 
 # Keys that RecBole reads only inside its distributed start-up, under names that no property file has.
 _LAUNCH_KEYS = {"model", "dataset", "config_files", "nproc", "ip", "port", "world_size", "group_offset", "offset",
@@ -263,8 +263,7 @@ def plain_value(value: Any) -> Any:
 
 def config_from_plain(values: dict[str, Any]) -> Config:
     """The configuration of a finished run, from the plain values in its checkpoint or result file."""
-    skip = {"model", "dataset", "data_path", "device", "MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "single_spec",
-            "local_rank", "valid_metric_bigger", "train_neg_sample_args", "valid_neg_sample_args",
+    skip = {*DERIVED, "model", "dataset", "data_path", "device", "train_neg_sample_args", "valid_neg_sample_args",
             "test_neg_sample_args", "resume"}  # fmt: skip
     kept = {name: value for name, value in values.items() if name not in skip}
     negatives = values.get("train_neg_sample_args") or {}

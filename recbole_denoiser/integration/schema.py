@@ -5,6 +5,7 @@ Default values stand in ``properties/``. ``docs/configuration.md`` is generated 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -267,6 +268,24 @@ RECBOLE_RANGES = {
         Key("state", str, choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
     ]
 }  # fmt: skip
+
+
+# Where and how a run runs, not what it computes: the same experiment has the same name on every machine, and a run may
+# be resumed with other values.
+PLACES = frozenset({
+    "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "resume", "trust_checkpoint", "show_progress",
+    "device", "gpu_id", "use_gpu", "state", "log_wandb", "wandb_project", "worker", "save_dataset",
+    "dataset_save_path", "save_dataloaders", "dataloaders_save_path", "num_threads", "nproc", "ip", "port",
+    "config_files",
+})  # fmt: skip
+
+# What RecBole works out from other settings and the machine.
+DERIVED = frozenset({"MODEL_TYPE", "MODEL_INPUT_TYPE", "eval_type", "single_spec", "local_rank", "valid_metric_bigger"})
+
+
+def deciding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the plain settings that the numbers depend on."""
+    return {name: value for name, value in settings.items() if name not in PLACES}
 
 
 def check_value(name: str, value: Any, source: str, default: Any, package_model: bool) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from recbole_denoiser.analysis.capture import mask_gates
 from recbole_denoiser.experiments.paper import PaperTable, load_paper_table
 from recbole_denoiser.files import write_text
 from recbole_denoiser.report import figures
@@ -18,8 +19,6 @@ from recbole_denoiser.report.metrics import Measured, differences, main_metrics,
 from recbole_denoiser.report.runs import (
     differing_settings,
     is_causal,
-    kept_share,
-    mask_gates,
     names_of,
     pruning_quality,
     setting_text,
@@ -155,7 +154,7 @@ def _overview(
         for metric in metrics:
             entry = next(entry for entry in rows[name] if entry.metric == metric)
             line += [_value(entry), *([_optional(entry.paper)] if published else [])]
-        kept = kept_share(run)
+        kept = run.kept
         line.append(" / ".join(f"{100 * share:.1f} %" for share in kept) if kept else NOTHING)
         line += [f"{run.best_epoch + 1} of {len(run.epochs)}", f"{run.seconds:.0f}"]
         table.append(line)

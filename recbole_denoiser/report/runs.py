@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recbole_denoiser.core import gate
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.runs.record import Run
-from recbole_denoiser.runs.reopen import checkpoint_file, read_result
-from recbole_denoiser.training import checkpoint
-
-# settings that say where and how, not what: left out of the comparison
-_PLACES = {
-    "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "device", "gpu_id", "use_gpu", "show_progress",
-    "state", "resume", "num_threads", "worker", "trust_checkpoint", "log_wandb", "wandb_project", "local_rank",
-    "single_spec", "MODEL_TYPE", "eval_type", "valid_metric_bigger",
-}  # fmt: skip
+from recbole_denoiser.integration.schema import DERIVED, PLACES
+from recbole_denoiser.runs.record import Run, read_json
 
 # settings that make a good name, best first
 _TELLING = ("dataset", "train_noise", "seed", "mask", "estimator", "denoise", "target_denoise", "beta", "gamma",
@@ -44,7 +34,7 @@ def names_of(runs: Sequence[Run]) -> list[str]:
 
 def differing_settings(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """(key, value of each run) for the settings in which the runs differ."""
-    keys = sorted({key for run in runs for key in run.config} - _PLACES)
+    keys = sorted({key for run in runs for key in run.config} - PLACES - DERIVED)
     rows = [(key, [setting_text(run.config.get(key)) for run in runs]) for key in keys]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
@@ -56,31 +46,6 @@ def setting_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def kept_share(run: Run) -> list[float] | None:
-    """Kept share of each layer in the checkpoint, as the run itself recorded it."""
-    return read_result(run.folder).get("kept")
-
-
-def mask_gates(run: Run) -> list[Tensor] | None:
-    """Gates [1 or H, n, n] of each layer from the run's checkpoint; None if it has no masks or is gone.
-
-    Of a content mask this is the part that depends on the positions only.
-    """
-    file = checkpoint_file(run.folder, {"checkpoint": run.checkpoint or ""})
-    if not file.is_file():
-        return None
-    try:
-        weights = checkpoint.load(file)["state_dict"]
-    except UserError:  # a report of the rest is better than none; the page says that there are no heat maps
-        return None
-    names = sorted(
-        (name for name in weights if re.search(r"denoiser\.masks\.\d+\.phi$", name)),
-        key=lambda name: int(name.split(".")[-2]),
-    )
-    gates = [gate(weights[name].float()) for name in names]
-    return [Z if Z.dim() == 3 else Z.unsqueeze(0) for Z in gates] or None
 
 
 def is_causal(run: Run) -> bool:
@@ -95,10 +60,11 @@ def pruning_quality(run: Run) -> list[dict[str, Any]] | None:
     file = run.folder / "pruning.json"
     if not file.is_file():
         return None
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))["layers"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+    stored = read_json(file)
+    layers = stored.get("layers") if isinstance(stored, dict) else None
+    if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
+        raise UserError(f"{file} must hold a list 'layers' of mappings.")
+    return layers
 
 
 def live(Z: Tensor, causal: bool) -> Tensor:

@@ -15,6 +15,7 @@ from recbole.data.utils import create_samplers
 from recbole.utils import init_logger, init_seed
 
 from recbole_denoiser import files
+from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.data.prepare.events import Columns, prepare_frame
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel
@@ -22,11 +23,23 @@ from recbole_denoiser.integration.config import Config
 from recbole_denoiser.integration.memory import keep_freed_memory
 from recbole_denoiser.integration.processor import mend_half_precision
 from recbole_denoiser.integration.registry import dataset_class, model_class, trainer_class
+from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.runs import results
-from recbole_denoiser.training.evaluation import Ranks, evaluation_loader
+from recbole_denoiser.runs.record import RESULT_FILE
+from recbole_denoiser.training.evaluation import RankCollector, evaluation_loader
 
 DETECTION_FILE, DETECTOR_FILE = "detection.npz", "detector.npz"  # posteriors of the training part; the detector
 COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
+
+
+@dataclass
+class Parts:
+    """A data set, read and split."""
+
+    dataset: Any
+    train: Any
+    valid: Any
+    test: Any
 
 
 @dataclass
@@ -39,24 +52,38 @@ class Data:
     test: Any
 
 
-def load_data(config: Config) -> Data:
-    """Read the atomic files, split them and make the loaders. No cache is read: RecBole's is a pickle."""
+def read_data(config: Config, kept_detection: Path | None = None) -> Parts:
+    """Read the atomic files and split them. No cache is read: RecBole's is a pickle.
+
+    ``kept_detection``: what the noise detector found when the run was trained, instead of asking it again.
+    """
     init_seed(config["seed"], config["reproducibility"])
     dataset = dataset_class(config["model"])(config)
     for name, off in (("train_noise", 0.0), ("noise_action", "none")):
-        if config[name] not in (None, off) and not hasattr(dataset, "noise"):
+        if config[name] not in (None, off) and not isinstance(dataset, SequenceDataset):
             raise UserError(f"{name}: {config['model']} reads its data in a way of its own, which noise cannot reach.")
-    train, valid, test = dataset.build()
-    train_sampler, valid_sampler, test_sampler = create_samplers(config, dataset, [train, valid, test])
-    train_loader = TrainDataLoader(config, train, train_sampler, shuffle=config["shuffle"])
+    if kept_detection is not None and isinstance(dataset, SequenceDataset):
+        dataset.kept_detection = kept_detection
+    return Parts(dataset, *dataset.build())
+
+
+def make_loaders(config: Config, parts: Parts) -> Data:
+    """The loaders of a data set that was read."""
+    samplers = create_samplers(config, parts.dataset, [parts.train, parts.valid, parts.test])
+    train_loader = TrainDataLoader(config, parts.train, samplers[0], shuffle=config["shuffle"])
     if parallel.is_parallel():
         train_loader.sampler.seed = config["seed"]  # RecBole's order of rows would be the same for every seed
     return Data(
-        dataset,
+        parts.dataset,
         train_loader,
-        evaluation_loader(config, valid, "valid", valid_sampler),
-        evaluation_loader(config, test, "test", test_sampler),
+        evaluation_loader(config, parts.valid, "valid", samplers[1]),
+        evaluation_loader(config, parts.test, "test", samplers[2]),
     )
+
+
+def load_data(config: Config) -> Data:
+    """Read the atomic files, split them and make the loaders."""
+    return make_loaders(config, read_data(config))
 
 
 def build_model(config: Config, train_dataset: Any) -> Any:
@@ -104,6 +131,29 @@ def run(
 def run_config(config: Config) -> dict[str, Any]:
     """``run`` for a ready configuration."""
     begin = perf_counter()
+    folder = _begin(config)
+    data = load_data(config)
+    _log_data(data, config)
+    _require_test_rows(data, config)
+    model = build_model(config, data.train._dataset)
+    getLogger().info("%s: %s trainable parameters", config["model"], f"{count_parameters(model):,}")
+    trainer, seconds_before = _train(config, model, data)
+    valid, test = _evaluate(trainer, data.valid, config), _evaluate(trainer, data.test, config)
+    for warning in mask_warnings(model, trainer.history):
+        getLogger().warning("%s", warning)
+    content = _content(config, data, trainer, valid.metrics, test.metrics)
+    content["seconds"] = seconds_before + perf_counter() - begin
+    if parallel.rank() == 0:
+        results.write_ranks(folder, data.dataset, {"valid": valid.ranks, "test": test.ranks})
+        results.write_negatives(folder, {"valid": data.valid, "test": data.test})
+        results.write_noise(folder, data.dataset)
+        _keep_detection(data.dataset, folder)
+        files.write_json(folder / RESULT_FILE, content)  # last: a folder with result.json is a finished run
+    return content
+
+
+def _begin(config: Config) -> Path:
+    """Threads, half precision, the run's name, its places and its log; returns the folder of the run."""
     if config["num_threads"]:
         torch.set_num_threads(config["num_threads"])
     if config["enable_amp"]:
@@ -111,29 +161,42 @@ def run_config(config: Config) -> dict[str, Any]:
     name = parallel.from_first(lambda: results.run_name(config))
     config["run_name"] = name
     folder = Path(config["result_dir"]) / name
-    logger = getLogger()
     if parallel.rank() == 0:
         for place in (folder.parent, Path(config["checkpoint_dir"]), Path("log")):
             files.require_writable(place)
         init_logger(config)
     else:
-        logger.setLevel("ERROR")
-    logger.info("Run %s", name)
-    data = load_data(config)
-    _log_data(data, config)
-    model = build_model(config, data.train._dataset)
-    logger.info("%s: %s trainable parameters", config["model"], f"{count_parameters(model):,}")
+        getLogger().setLevel("ERROR")
+    getLogger().info("Run %s", name)
+    return folder
+
+
+def _train(config: Config, model: Any, data: Data) -> tuple[Any, float]:
+    """The trainer after its last epoch, and the seconds that earlier attempts at this run took."""
     trainer = trainer_class(config["model"])(config, model)
     if config["resume"] and parallel.from_first(trainer.resume_file.is_file):
         trainer.resume_checkpoint(trainer.resume_file)
     before = sum(record["train_seconds"] + record.get("valid_seconds", 0.0) for record in trainer.history)
     trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
-    valid, valid_ranks = _evaluate(trainer, data.valid, config)
-    test, test_ranks = _evaluate(trainer, data.test, config)
-    for warning in mask_warnings(model, trainer.history):
-        logger.warning("%s", warning)
-    content = {
-        "run": name,
+    return trainer, before
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    metrics: dict[str, float] | None
+    ranks: RankCollector
+
+
+def _evaluate(trainer: Any, loader: Any, config: Config) -> _Evaluated:
+    metrics = trainer.evaluate(loader, load_best_model=True, show_progress=config["show_progress"])
+    return _Evaluated(metrics, trainer.ranks)
+
+
+def _content(config: Config, data: Data, trainer: Any, valid: Any, test: Any) -> dict[str, Any]:
+    """What result.json holds, but for the time; runs/record.py reads it."""
+    model = trainer.model
+    return {
+        "run": config["run_name"],
         "label": config["label"] or config["model"],
         "model": config["model"],
         "dataset": config["dataset"],
@@ -147,39 +210,18 @@ def run_config(config: Config) -> dict[str, Any]:
         "best_epoch": trainer.best_epoch,
         "valid": valid,
         "test": test,
-        "kept": model.kept_share() if hasattr(model, "kept_share") else None,
+        "kept": model.kept_share() if isinstance(model, MaskedModel) else None,
         "parameters": count_parameters(model),
-        "ranks": "ranks.npz",
+        "ranks": results.RANKS_FILE,
         "checkpoint": trainer.saved_model_file,
-        "seconds": before + perf_counter() - begin,  # with the epochs of earlier attempts
     }
-    if parallel.rank() != 0:
-        return content
-    ranks = {
-        f"{phase}_{name}": values
-        for phase, part in (("valid", valid_ranks), ("test", test_ranks))
-        for name, values in part.arrays(data.dataset).items()
-    }
-    files.write_arrays(folder / "ranks.npz", ranks)
-    results.write_negatives(folder, {"valid": data.valid, "test": data.test})
-    if getattr(data.dataset, "noise", None) is not None:
-        files.write_arrays(folder / "noise.npz", data.dataset.noise_arrays())
-    _keep_detection(data.dataset, folder)
-    files.write_json(folder / "result.json", content)  # last: a folder with result.json is a finished run
-    return content
-
-
-def _evaluate(trainer: Any, loader: Any, config: Config) -> tuple[dict[str, float] | None, Ranks]:
-    result = trainer.evaluate(loader, load_best_model=True, show_progress=config["show_progress"])
-    return result, trainer.ranks
 
 
 def mask_warnings(model: Any, history: list[dict[str, Any]]) -> list[str]:
     """What to change if training has closed a layer altogether, or has pruned nothing at all."""
-    denoiser = getattr(model, "denoiser", None)
-    if denoiser is None:
+    if not isinstance(model, MaskedModel) or model.denoiser is None:
         return []
-    kept = model.kept_share()
+    denoiser, kept = model.denoiser, model.kept_share()
     if not kept or not history or denoiser.config.random_keep is not None:  # not trained, or a control that never is
         return []
     closed = [str(layer) for layer, share in enumerate(kept, start=1) if share < COLLAPSED]
@@ -204,14 +246,15 @@ def count_parameters(model: torch.nn.Module) -> int:
 def data_statistics(data: Data) -> dict[str, Any]:
     """Size and fingerprint of the data set, and how many of its training items noise replaced."""
     dataset = data.dataset
-    flat, noise = getattr(dataset, "source", None), getattr(dataset, "noise", None)
+    ours = isinstance(dataset, SequenceDataset)  # a few of RecBole's models have a data set class of their own
+    noise = dataset.noise if ours else None
     return {
         "users": dataset.user_num - 1,
         "items": dataset.item_num - 1,
-        "interactions": len(flat) if flat is not None else len(dataset.inter_feat),
+        "interactions": dataset.interaction_count() if ours else len(dataset.inter_feat),
         "train_rows": len(data.train._dataset),
         "replaced": 0 if noise is None else len(noise.index),
-        "sha256": dataset.fingerprint() if hasattr(dataset, "fingerprint") else "",
+        "sha256": dataset.fingerprint() if ours else "",
     }
 
 
@@ -243,14 +286,12 @@ def _log_data(data: Data, config: Config) -> None:
         getLogger().info("%s", data.dataset.cleaning)
     if not data.valid and config["eval_step"] > 0:
         getLogger().warning("No validation rows: the last epoch is kept, without early stopping.")
-    if not data.test:
-        raise_if_no_test(config)
 
 
-def raise_if_no_test(config: Config) -> None:
+def _require_test_rows(data: Data, config: Config) -> None:
     """A split that was asked to leave out a test part but could not is a mistake in the data."""
     split = config["eval_args"]["split"]
-    if split != {"LS": "valid_only"}:
+    if not data.test and split != {"LS": "valid_only"}:
         raise UserError(
             f"Data set '{config['dataset']}': the split {split} leaves no test rows; users need three interactions."
         )

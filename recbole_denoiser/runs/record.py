@@ -1,10 +1,16 @@
-"""Finished runs as the experiments and reports read them: ``<folder>/<run>/result.json`` and its ``ranks.npz``."""
+"""The one reader of finished runs: ``<folder>/<run>/result.json``, checked field by field, and its ``ranks.npz``.
+
+A folder with result.json is a finished run. What the file must hold is said once, in ``FIELDS``; everything that reads
+a run (experiments, progress, tune, reports, recommend and explain) comes here.
+"""
 
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +18,139 @@ from typing import Any
 import numpy as np
 
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.files import is_plain_name
 
 RESULT_FILE = "result.json"
+# what NumPy's and zip's readers raise for bytes that are not what they expect
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, MemoryError, SyntaxError, TypeError, OverflowError,
+            zipfile.BadZipFile, zlib.error, struct.error)  # fmt: skip
+
+
+# ---- what result.json holds ----
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e300 < value < 1e300
+
+
+def _mapping(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _metrics(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and all(_number(number) for number in value.values()))
+
+
+def _shares(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(_number(share) for share in value))
+
+
+def _epochs(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(record, dict)
+        and _whole(record.get("epoch"))
+        and isinstance(record.get("losses"), dict)
+        and _metrics(record["losses"])
+        and _metrics(record.get("valid"))
+        and _shares(record.get("kept"))
+        for record in value
+    )
+
+
+def _config(value: Any) -> bool:
+    return isinstance(value, dict) and all(_text(value.get(key)) for key in ("model", "dataset", "data_path"))
 
 
 @dataclass(frozen=True)
-class Ranks:
+class _Field:
+    """One field: is a value right, and what it must be in words."""
+
+    right: Callable[[Any], bool]
+    words: str
+    required: bool = True
+
+
+FIELDS = {
+    "run": _Field(_text, "a text"),
+    "label": _Field(_text, "a text"),
+    "model": _Field(_text, "a text"),
+    "dataset": _Field(_text, "a text"),
+    "seed": _Field(_whole, "a whole number"),
+    "test": _Field(_metrics, "a mapping of metrics to finite numbers, or null"),
+    "valid": _Field(_metrics, "a mapping of metrics to finite numbers, or null"),
+    "config": _Field(_config, "a mapping with the texts model, dataset and data_path"),
+    "data": _Field(_mapping, "a mapping"),
+    "versions": _Field(_mapping, "a mapping"),
+    "epochs": _Field(_epochs, "a list of records, each with epoch, losses, and perhaps valid and kept"),
+    "best_epoch": _Field(_whole, "a whole number"),
+    "ranks": _Field(lambda value: _text(value) and is_plain_name(value), "the name of a file beside result.json"),
+    "seconds": _Field(_number, "a number"),
+    "kept": _Field(_shares, "a list of numbers, or null", required=False),
+    "checkpoint": _Field(lambda value: value is None or _text(value), "a text or null", required=False),
+}
+
+
+def read_result(folder: str | Path, *fields: str) -> dict[str, Any]:
+    """result.json of a run, every field checked; with ``fields`` only those, and nothing else is looked at."""
+    path = Path(folder) / RESULT_FILE
+    record = read_json(path, f"{path.parent} is no finished run: it has no {RESULT_FILE}.")
+    if not isinstance(record, dict):
+        raise UserError(f"{path} holds no JSON object.")
+    asked = fields or tuple(FIELDS)
+    missing = [name for name in asked if name not in record and FIELDS[name].required]
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}.")
+    for name in asked:
+        if not FIELDS[name].right(record.get(name)):
+            raise UserError(f"{path}: {name} is {_short(record.get(name))}, but must be {FIELDS[name].words}.")
+    return {name: record.get(name) for name in fields} if fields else record
+
+
+def read_json(path: Path, missing: str | None = None) -> Any:
+    """The content of a JSON file; whatever is wrong with it is one line."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(missing or f"There is no file {path}.") from None
+    except RecursionError:
+        raise UserError(f"{path} cannot be read as JSON: it is nested too deeply.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def read_arrays(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """Arrays of an .npz file, without pickles; whatever is wrong with the file is one line."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it is no .npz file")
+        with loaded as arrays:
+            return {name: arrays[name] for name in names}
+    except KeyError as error:
+        raise UserError(f"{path} cannot be read: {str(error.args[0]).splitlines()[0]}.") from error
+    except _DAMAGED as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{path} cannot be read: {reason}") from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# ---- finished runs ----
+
+
+@dataclass(frozen=True)
+class UserRanks:
     """The rank of each user's held-out item, 1 = best; the average rank where scores tie."""
 
     user: np.ndarray  # [users] tokens (str)
@@ -44,14 +177,15 @@ class Run:
     ranks_file: str
     checkpoint: str | None
     seconds: float
+    kept: list[float] | None = None  # share of attentions that each layer of the best checkpoint keeps
 
-    def ranks(self, split: str = "test") -> Ranks:
+    def ranks(self, split: str = "test") -> UserRanks:
         """Per-user ranks of the test or valid split."""
         path = self.folder / self.ranks_file
         try:
-            with np.load(path, allow_pickle=False) as arrays:
-                user, rank = arrays[f"{split}_user"].astype(str), arrays[f"{split}_rank"].astype(float)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            arrays = read_arrays(path, f"{split}_user", f"{split}_rank")
+            user, rank = arrays[f"{split}_user"].astype(str), arrays[f"{split}_rank"].astype(float)
+        except (UserError, ValueError, TypeError) as error:
             raise UserError(f"The ranks of run {self.run} ({path}, split {split}) cannot be read: {error}") from error
         if user.shape != rank.shape or user.ndim != 1 or not len(user):
             raise UserError(
@@ -59,50 +193,16 @@ class Run:
             )
         if not np.isfinite(rank).all() or rank.min() < 1:
             raise UserError(f"{path}: {split}_rank must hold numbers from 1 (best) upwards.")
-        return Ranks(user, rank)
-
-
-# field of result.json -> allowed types
-REQUIRED: dict[str, tuple[type, ...]] = {
-    "run": (str,),
-    "label": (str,),
-    "model": (str,),
-    "dataset": (str,),
-    "seed": (int,),
-    "test": (dict,),
-    "valid": (dict,),
-    "config": (dict,),
-    "data": (dict,),
-    "versions": (dict,),
-    "epochs": (list,),
-    "best_epoch": (int,),
-    "ranks": (str,),
-    "seconds": (int, float),
-}
+        return UserRanks(user, rank)
 
 
 def load_run(folder: str | Path) -> Run:
     """The run in one folder."""
-    path = Path(folder) / RESULT_FILE
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UserError(f"{path.parent} is no finished run: it has no {RESULT_FILE}.") from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{path} holds no JSON object.")
-    missing = [key for key in REQUIRED if key not in record]
-    if missing:
-        raise UserError(f"{path} lacks {', '.join(missing)}.")
+    record = read_result(folder)
     # a run without a split of that kind has null for its metrics
     record |= {split: {} for split in ("valid", "test") if record[split] is None}
-    for key, types in REQUIRED.items():
-        if not isinstance(record[key], types) or isinstance(record[key], bool):
-            allowed = " or ".join(kind.__name__ for kind in types)
-            raise UserError(f"{path}: {key} is {record[key]!r}, but must be of type {allowed}.")
-    fields = {key: record[key] for key in REQUIRED if key != "ranks"}
-    return Run(folder=path.parent, ranks_file=record["ranks"], checkpoint=record.get("checkpoint"), **fields)
+    fields: dict[str, Any] = {name: record.get(name) for name in FIELDS if name != "ranks"}
+    return Run(folder=Path(folder), ranks_file=record["ranks"], **fields)
 
 
 def load_runs(source: str | Path | Iterable[str | Path]) -> list[Run]:

@@ -1,29 +1,24 @@
-"""A finished run opened again: its settings, data set, trained model and item titles.
+"""The one opener of finished runs: settings, data set, trained model and item titles.
 
-Only ``recommend`` and ``explain`` need the model; reports read result files.
+Everything that needs a trained model comes here (recommend, explain, pruning, variance, the demo and RecBole's own
+``load_data_and_model``); reports and tables read result files (record.py) and open nothing.
 """
 
 from __future__ import annotations
 
-import csv
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from recbole.utils import init_seed
 
-from recbole_denoiser.data.atomic import check_header
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
-from recbole_denoiser.integration.registry import dataset_class
-from recbole_denoiser.runs.pipeline import DETECTION_FILE, build_model, load_data
-from recbole_denoiser.runs.record import RESULT_FILE, find_run
+from recbole_denoiser.runs.pipeline import DETECTION_FILE, Data, Parts, build_model, make_loaders, read_data
+from recbole_denoiser.runs.record import find_run, read_result
+from recbole_denoiser.runs.titles import read_titles
 from recbole_denoiser.training import checkpoint
-
-_TITLE_WORDS = ("title", "name")  # a column of the .item file with one of these in its name holds titles
 
 
 @dataclass
@@ -33,9 +28,18 @@ class OpenRun:
     folder: Path
     result: dict[str, Any]
     config: Config
-    dataset: Any
-    test: Any  # the test part of the data set
+    parts: Parts
     model: Any
+
+    @property
+    def dataset(self) -> Any:
+        """The whole data set."""
+        return self.parts.dataset
+
+    @property
+    def test(self) -> Any:
+        """The test part of the data set."""
+        return self.parts.test
 
     @property
     def items(self) -> np.ndarray:
@@ -55,42 +59,55 @@ class OpenRun:
             raise UserError(f"Data set '{self.config['dataset']}' has no user '{user}'; it has users such as {some}.")
         return int(ids[user])
 
-
-def read_result(folder: Path) -> dict[str, Any]:
-    """result.json of a run."""
-    try:
-        return json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / RESULT_FILE} cannot be read as JSON: {error}") from error
+    def loaders(self) -> Data:
+        """The loaders that the run trained and was measured with."""
+        return make_loaders(self.config, self.parts)
 
 
-def open_run(name: str | Path, data_path: str | None = None, result_dir: str | Path = "results") -> OpenRun:
-    """Data set and best checkpoint of a run. ``data_path`` says where the data is, if it was moved."""
+def open_run(
+    name: str | Path,
+    data_path: str | None = None,
+    result_dir: str | Path = "results",
+    trust: bool = False,
+    changes: Mapping[str, Any] | None = None,
+) -> OpenRun:
+    """Data set and best checkpoint of a run.
+
+    ``data_path`` says where the data is, if it was moved; ``trust`` allows a pickled checkpoint, which can run code:
+    it comes from the caller alone, never from a file. ``changes`` are other settings for the model; what the denoiser
+    then has and the checkpoint has not starts fresh.
+    """
     folder = find_run(name, result_dir)
     result = read_result(folder)
-    settings = dict(result["config"])
+    settings = {**result["config"], **(changes or {})}
     settings["data_path"] = str(_moved(Path(settings["data_path"]), folder))
     if data_path is not None:
         settings["data_path"] = str(Path(data_path) / settings["dataset"])
     config = config_from_plain(settings)
-    init_seed(config["seed"], config["reproducibility"])
-    dataset = dataset_class(config["model"])(config)
-    if (config["noise_action"] or "none") != "none":
-        dataset.kept_detection = folder / DETECTION_FILE
-    train, _, test = dataset.build()
-    model = build_model(config, train)
-    file = checkpoint_file(folder, result)
-    state = checkpoint.load(file, config["device"], trust=bool(config["trust_checkpoint"]))
-    checkpoint.load_weights(model, state, file)
+    file = checkpoint_file(folder, result["checkpoint"])
+    state = checkpoint.load(file, config["device"], trust)
+    kept = folder / DETECTION_FILE if (config["noise_action"] or "none") != "none" else None
+    parts, model = _rebuild(config, state, file, kept, fresh_masks=bool(changes))
+    return OpenRun(folder, result, config, parts, model)
+
+
+def _rebuild(
+    config: Config, state: dict[str, Any], file: str | Path, kept: Path | None = None, fresh_masks: bool = False
+) -> tuple[Parts, Any]:
+    """The data and the trained model of a configuration and a checkpoint."""
+    parts = read_data(config, kept)
+    model = build_model(config, parts.train)
+    checkpoint.load_weights(model, state, file, fresh="denoiser." if fresh_masks else None)
     model.eval()
-    return OpenRun(folder, result, config, dataset, test, model)
+    return parts, model
 
 
-def checkpoint_file(folder: Path, result: dict[str, Any]) -> Path:
-    """Where the checkpoint of a run is: as recorded, or where the run's folder was moved to."""
-    recorded = Path(result["checkpoint"])
-    beside = folder / recorded.name
-    return beside if beside.is_file() else _moved(recorded, folder)
+def checkpoint_file(folder: Path, recorded: str | None) -> Path:
+    """Where the checkpoint of a run is: beside its result, as recorded, or where the run's folder was moved to."""
+    if not recorded:
+        raise UserError(f"{folder} names no checkpoint, so its model cannot be opened.")
+    beside = folder / Path(recorded).name
+    return beside if beside.is_file() else _moved(Path(recorded), folder)
 
 
 def _moved(path: Path, folder: Path) -> Path:
@@ -101,49 +118,11 @@ def _moved(path: Path, folder: Path) -> Path:
     return from_start if from_start.exists() else path
 
 
-def read_titles(config: Config) -> dict[str, str]:
-    """Item token -> title from the data set's .item file, which the runs themselves do not load."""
-    file = Path(config["data_path"]) / f"{config['dataset']}.item"
-    if not file.is_file():
-        return {}
-    separator, encoding = config["field_separator"], config["encoding"] or "utf-8"
-    columns = check_header(str(file), separator, encoding)
-    names = [column.partition(":")[0] for column in columns]
-    title = next((name for word in _TITLE_WORDS for name in names if word in name.lower()), None)
-    if title is None or config["ITEM_ID_FIELD"] not in names:
-        return {}
-    # quotes are ordinary characters: one stray quote in a title must not swallow the rows behind it
-    table = pd.read_csv(
-        file,
-        sep=separator,
-        names=names,
-        header=0,
-        usecols=[config["ITEM_ID_FIELD"], title],
-        dtype=str,
-        keep_default_na=False,
-        encoding=encoding,
-        quoting=csv.QUOTE_NONE,
-        engine="c" if len(separator) == 1 else "python",
-    )
-    pairs = zip(table[config["ITEM_ID_FIELD"]], table[title], strict=True)
-    return {str(item): _unquoted(str(text)) for item, text in pairs if text}
-
-
-def _unquoted(text: str) -> str:
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        return text[1:-1].replace('""', '"')
-    return text
-
-
 def load_data_and_model(model_file: str, trust: bool = False) -> tuple[Any, ...]:
     """Replaces ``recbole.quick_start.load_data_and_model`` for checkpoints with plain settings."""
     state = checkpoint.load(model_file, trust=trust)
-    config = config_from_plain({key: state["config"][key] for key in _keys(state["config"])})
-    data = load_data(config)
-    model = build_model(config, data.train._dataset)
-    checkpoint.load_weights(model, state, model_file)
+    settings = state["config"]
+    config = config_from_plain(settings if isinstance(settings, dict) else dict(settings.final_config_dict))
+    parts, model = _rebuild(config, state, model_file)
+    data = make_loaders(config, parts)
     return config, model, data.dataset, data.train, data.valid, data.test
-
-
-def _keys(config: Any) -> Any:
-    return config if isinstance(config, dict) else config.final_config_dict

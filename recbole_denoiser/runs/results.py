@@ -12,22 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from recbole_denoiser.files import write_arrays
+from recbole_denoiser.data.dataset import SequenceDataset
+from recbole_denoiser.files import require_plain_name, write_arrays
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.training.evaluation import CandidateLoader
+from recbole_denoiser.integration.schema import deciding
+from recbole_denoiser.training.evaluation import CandidateLoader, RankCollector
 
-# Settings that do not change the numbers, so that the same experiment has the same name on every machine.
-_NOT_IN_NAME = {
-    "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "resume", "trust_checkpoint", "show_progress",
-    "device", "gpu_id", "use_gpu", "state", "log_wandb", "wandb_project", "worker", "save_dataset",
-    "dataset_save_path", "save_dataloaders", "dataloaders_save_path", "num_threads", "nproc", "ip", "port",
-    "config_files",
-}  # fmt: skip
-
-
-def deciding(settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of the plain settings that the numbers depend on."""
-    return {name: value for name, value in settings.items() if name not in _NOT_IN_NAME}
+RANKS_FILE = "ranks.npz"
+NOISE_FILE = "noise.npz"
 
 
 # Settings that came later, with the value that says what runs before them did. A setting that is not listed stands for
@@ -58,8 +50,9 @@ def is_same_experiment(old: dict[str, Any], config: Config) -> bool:
 def run_name(config: Config) -> str:
     """``<model>-<data set>-s<seed>-<hash of the settings>``, unless the user named the run."""
     if config["run_name"]:
-        return str(config["run_name"])
+        return require_plain_name(str(config["run_name"]), "run_name")
     digest = hashlib.sha256(json.dumps(deciding(config.plain()), sort_keys=True).encode()).hexdigest()[:8]
+    require_plain_name(str(config["dataset"]), "dataset")
     return f"{config['model']}-{config['dataset']}-s{config['seed']}-{digest}"
 
 
@@ -73,6 +66,20 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"  # a plain checkout has no metadata of its own
     return found
+
+
+def write_ranks(folder: Path, dataset: Any, ranks: dict[str, RankCollector]) -> None:
+    """The rank of every user's true item in each phase."""
+    arrays = {
+        f"{phase}_{name}": values for phase, part in ranks.items() for name, values in part.arrays(dataset).items()
+    }
+    write_arrays(folder / RANKS_FILE, arrays)
+
+
+def write_noise(folder: Path, dataset: Any) -> None:
+    """What ``train_noise`` replaced, if there is any."""
+    if isinstance(dataset, SequenceDataset) and dataset.noise is not None:
+        write_arrays(folder / NOISE_FILE, dataset.noise_arrays())
 
 
 def write_negatives(folder: Path, loaders: dict[str, Any]) -> None:

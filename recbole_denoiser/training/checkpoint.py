@@ -54,10 +54,18 @@ def load(file: str | Path, device: Any = "cpu", trust: bool = False) -> dict[str
     return state
 
 
-def load_weights(model: Any, state: dict[str, Any], file: str | Path) -> None:
-    """Put the checkpoint's weights into ``model``; a model of another shape is the user's mistake."""
+def load_weights(model: Any, state: dict[str, Any], file: str | Path, fresh: str | None = None) -> None:
+    """Put the checkpoint's weights into ``model``; a model of another shape is the user's mistake.
+
+    Weights whose names begin with ``fresh`` may be missing in the checkpoint, or be there for nothing.
+    """
+    weights = state["state_dict"]
     try:
-        model.load_state_dict(state["state_dict"])
+        if fresh is not None:
+            own = {name: value for name, value in model.state_dict().items() if name.startswith(fresh)}
+            other = {name: value for name, value in weights.items() if not name.startswith(fresh) or name in own}
+            weights = {**own, **other}
+        model.load_state_dict(weights)
     except RuntimeError as error:
         origin = f"{state['config']['model']} on {state['config']['dataset']}"
         reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3])

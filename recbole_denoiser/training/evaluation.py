@@ -19,6 +19,7 @@ from torch import Tensor
 from recbole_denoiser.data.negatives import frozen_negatives
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel
+from recbole_denoiser.model.protocols import MaskedModel
 
 SCORES_AT_ONCE = 2**26  # users x items of one batch of a full ranking: 256 MB of scores, four times that at work
 
@@ -100,7 +101,7 @@ class FullRankingLoader(FullSortEvalDataLoader):
 
 def score_candidates(model: Any, interaction: Interaction, candidates: Tensor) -> Tensor:
     """Scores [B, C] of the candidates [B, C], with one encoding per sequence."""
-    if hasattr(model, "score_candidates"):
+    if isinstance(model, MaskedModel):
         return model.score_candidates(interaction, candidates)
     try:
         scores = model.full_sort_predict(interaction).view(len(candidates), -1)  # [B, items]
@@ -126,7 +127,7 @@ def average_rank(scores: Tensor, positive: Tensor) -> Tensor:
     return 1 + above + level / 2
 
 
-class Ranks:
+class RankCollector:
     """Rank of each user's true item, collected batch by batch, for paired tests between runs."""
 
     def __init__(self) -> None:

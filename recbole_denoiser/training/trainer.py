@@ -23,11 +23,12 @@ from recbole_denoiser import files
 from recbole_denoiser.errors import NonFiniteLossError, UserError
 from recbole_denoiser.integration import parallel
 from recbole_denoiser.integration.config import plain_value
+from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.training import checkpoint
 from recbole_denoiser.training.evaluation import (
     CandidateLoader,
     CollectedRows,
-    Ranks,
+    RankCollector,
     average_rank,
     check_finite,
     collect_candidates,
@@ -55,7 +56,7 @@ class SequenceTrainer(Trainer):
         self.history: list[dict[str, Any]] = []  # one record per finished epoch
         self.best_epoch = -1
         self.stopped = False
-        self.ranks = Ranks()
+        self.ranks = RankCollector()
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=bool(self.enable_scaler))
 
     def _wrap(self) -> torch.nn.Module:
@@ -70,12 +71,12 @@ class SequenceTrainer(Trainer):
 
     def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
         """Phi gets its own learning rate and no weight decay, which would pull every mask towards 0.5."""
-        groups: list[Any] = getattr(self.model, "mask_parameters", list)()
-        if not groups:
+        masks = self.model.mask_parameters() if isinstance(self.model, MaskedModel) else []
+        if not masks:
             return super()._build_optimizer(**kwargs)
-        masks = {id(parameter) for parameter in groups}
-        backbone = [parameter for parameter in self.model.parameters() if id(parameter) not in masks]
-        phi = {"params": groups, "lr": self.config["mask_learning_rate"], "weight_decay": 0.0}
+        known = {id(parameter) for parameter in masks}
+        backbone = [parameter for parameter in self.model.parameters() if id(parameter) not in known]
+        phi = {"params": masks, "lr": self.config["mask_learning_rate"], "weight_decay": 0.0}
         return super()._build_optimizer(params=[{"params": backbone}, phi], **kwargs)
 
     # ---- training ----
@@ -113,7 +114,7 @@ class SequenceTrainer(Trainer):
     def _fit_epoch(
         self, epoch: int, train_data: Any, valid_data: Any, verbose: bool, saved: bool, show_progress: bool
     ) -> dict[str, Any]:
-        if hasattr(self.model, "start_epoch"):
+        if isinstance(self.model, MaskedModel):
             self.model.start_epoch(epoch)
         begin = perf_counter()
         losses = self._train_epoch(train_data, epoch, show_progress=show_progress)
@@ -143,7 +144,7 @@ class SequenceTrainer(Trainer):
         score, result = self._valid_epoch(valid_data, show_progress=show_progress)
         record["valid_seconds"] = perf_counter() - begin
         record["valid"] = {name: float(value) for name, value in result.items()}
-        if hasattr(self.model, "kept_share"):
+        if isinstance(self.model, MaskedModel):
             record["kept"] = self.model.kept_share()
         self.best_valid_score, self.cur_step, self.stopped, improved = early_stopping(
             score, self.best_valid_score, self.cur_step, max_step=self.stopping_step, bigger=self.valid_metric_bigger
@@ -155,7 +156,7 @@ class SequenceTrainer(Trainer):
     def _train_epoch(
         self, train_data: Any, epoch_idx: int, loss_func: Any = None, show_progress: bool = False
     ) -> dict[str, float]:
-        """One pass over the training rows; gives the mean of each loss term by name."""
+        """One pass over the training rows; returns the mean of each loss term by name."""
         self.model.train()
         loss_func = loss_func or self.parallel_loss or self.model.calculate_loss
         if self.parallel_loss is not None and train_data.shuffle:
@@ -210,7 +211,8 @@ class SequenceTrainer(Trainer):
     def _named_terms(self, losses: Any) -> dict[str, Any]:
         if not isinstance(losses, tuple):
             return {"loss": losses}
-        names = getattr(self.model, "loss_terms", None) or [f"loss{i + 1}" for i in range(len(losses))]
+        ours = isinstance(self.model, MaskedModel)
+        names = self.model.loss_terms if ours else [f"loss{i + 1}" for i in range(len(losses))]
         return dict(zip(names, losses, strict=True))
 
     def _nonfinite(self, what: str, epoch: int, step: int) -> bool:
@@ -305,7 +307,7 @@ class SequenceTrainer(Trainer):
             state = parallel.from_first(lambda: checkpoint.load(file, self.device, trust=trust))
             checkpoint.load_weights(self.model, state, file)
         self.model.eval()
-        self.ranks = Ranks()
+        self.ranks = RankCollector()
         if not isinstance(eval_data, (CandidateLoader, FullSortEvalDataLoader)):
             result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
             return parallel.from_first(lambda: {name: float(value) for name, value in result.items()})
@@ -313,7 +315,7 @@ class SequenceTrainer(Trainer):
         if isinstance(eval_data, FullSortEvalDataLoader) and self.item_tensor is None:
             self.item_tensor = eval_data._dataset.get_item_feature().to(self.device)
         rows = CollectedRows(self.eval_collector)
-        with self.model.counting_kept() if hasattr(self.model, "counting_kept") else nullcontext():
+        with self.model.counting_kept() if isinstance(self.model, MaskedModel) else nullcontext():
             for batch in tqdm(
                 eval_data, ncols=100, desc="Evaluate", disable=None if show_progress else True, leave=False
             ):

@@ -25,7 +25,7 @@ from recbole_denoiser.experiments.stats import (
     t_p,
     wilcoxon_p,
 )
-from recbole_denoiser.runs.record import Ranks, load_run, load_runs
+from recbole_denoiser.runs.record import UserRanks, load_run, load_runs
 
 
 def result(label: str = "SASRec", seed: int = 1, dataset: str = "toy", **changes) -> dict:
@@ -35,7 +35,7 @@ def result(label: str = "SASRec", seed: int = 1, dataset: str = "toy", **changes
         "model": label,
         "dataset": dataset,
         "seed": seed,
-        "config": {},
+        "config": {"model": label, "dataset": dataset, "data_path": f"dataset/{dataset}"},
         "data": {"users": 4, "items": 9, "interactions": 20, "sha256": "0"},
         "versions": {},
         "epochs": [],
@@ -70,21 +70,21 @@ def test_metrics_by_hand() -> None:
 
 
 def test_align_orders_by_user_and_refuses_other_users() -> None:
-    first = Ranks(np.array(["b", "a", "c"]), np.array([2.0, 1.0, 3.0]))
-    second = Ranks(np.array(["c", "b", "a"]), np.array([30.0, 20.0, 10.0]))
+    first = UserRanks(np.array(["b", "a", "c"]), np.array([2.0, 1.0, 3.0]))
+    second = UserRanks(np.array(["c", "b", "a"]), np.array([30.0, 20.0, 10.0]))
     rank_a, rank_b = align(first, second)
     assert rank_a.tolist() == [1, 2, 3]
     assert rank_b.tolist() == [10, 20, 30]
-    other = Ranks(np.array(["a", "b", "d"]), np.ones(3))
+    other = UserRanks(np.array(["a", "b", "d"]), np.ones(3))
     with pytest.raises(UserError, match=r"1 only in X \(such as c\); 1 only in Y \(such as d\)"):
         align(first, other, ("X", "Y"))
     with pytest.raises(UserError, match="more than once"):
-        align(first, Ranks(np.array(["a", "a", "b"]), np.ones(3)))
+        align(first, UserRanks(np.array(["a", "a", "b"]), np.ones(3)))
 
 
 def test_seeds_are_averaged_per_user_before_the_test() -> None:
-    one = Ranks(np.array(["a", "b"]), np.array([1.0, 20.0]))
-    two = Ranks(np.array(["b", "a"]), np.array([5.0, 30.0]))
+    one = UserRanks(np.array(["a", "b"]), np.array([1.0, 20.0]))
+    two = UserRanks(np.array(["b", "a"]), np.array([5.0, 30.0]))
     users, values = seed_mean([one, two], "hit@10")
     assert users.tolist() == ["a", "b"]
     assert values.tolist() == [0.5, 0.5]  # a: 1 and 0; b: 0 and 1
@@ -221,7 +221,7 @@ def test_loading_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="lacks label, model"):
         load_run(tmp_path)
     (tmp_path / "result.json").write_text(json.dumps({**result(), "seed": "one"}))
-    with pytest.raises(UserError, match="seed is 'one', but must be of type int"):
+    with pytest.raises(UserError, match="seed is 'one', but must be a whole number"):
         load_run(tmp_path)
     (tmp_path / "result.json").write_text(json.dumps({**result(), "valid": None}))
     assert load_run(tmp_path).valid == {}

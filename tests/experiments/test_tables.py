@@ -31,7 +31,7 @@ def write_run(folder: Path, label: str, dataset: str, seed: int, hits: range, ra
         "model": label,
         "dataset": dataset,
         "seed": seed,
-        "config": {},
+        "config": {"model": label, "dataset": dataset, "data_path": f"dataset/{dataset}"},
         "data": {"users": 6040, "items": 3416, "interactions": 999611, "sha256": "a"},
         "versions": {},
         "epochs": [],

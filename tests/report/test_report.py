@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from recbole_denoiser.analysis.capture import mask_gates
 from recbole_denoiser.cli.main import main
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import load_paper_table
@@ -18,7 +19,7 @@ from recbole_denoiser.experiments.stats import per_user
 from recbole_denoiser.report.html import fill, json_block
 from recbole_denoiser.report.metrics import differences, measured
 from recbole_denoiser.report.report_page import write_report
-from recbole_denoiser.report.runs import differing_settings, mask_gates, names_of
+from recbole_denoiser.report.runs import differing_settings, names_of
 from recbole_denoiser.runs.record import Run, find_runs, load_run
 
 
