@@ -1,10 +1,12 @@
-"""The commands about data sets: prepare, noise."""
+"""The commands about data sets: prepare, noise, detect, clean."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from recbole_denoiser.errors import UserError
 
 
 def add_commands(command: Callable[..., Any]) -> None:
@@ -25,6 +27,18 @@ def add_commands(command: Callable[..., Any]) -> None:
     noise.add_argument("--output", default="dataset", help="folder that gets <name>/")
     noise.add_argument("--name", help="name of the copy; default: <dataset>-noise<per cent>")
 
+    detect = command("detect", _detect, settings=True)
+    _what(detect)
+    detect.add_argument("--labels", help="known noise: a .csv file with columns user, item, time and label (1: noise), "
+                        "or the .noise.npz of the command noise")  # fmt: skip
+    detect.add_argument("--output", "-o", help="folder for noise.csv and noise.html (results/detect-<data set>)")
+
+    clean = command("clean", _clean, settings=True)
+    _what(clean)
+    clean.add_argument("--out", help="folder of the copy, which is also its name (dataset/<data set>-clean)")
+    clean.add_argument("--keep_last", type=int, default=0, metavar="N",
+                       help="the newest N interactions of every user stay: 2 for validation and test (0)")  # fmt: skip
+
 
 def _prepare(options: Any) -> None:
     from recbole_denoiser.data.prepare.convert import prepare
@@ -37,3 +51,52 @@ def _noise(options: Any) -> None:
     from recbole_denoiser.data.noise_files import write_noisy
 
     print(write_noisy(options.dataset, options.share, Path(options.output), options.name, options.settings))
+
+
+def _what(parser: Any) -> None:
+    parser.add_argument("--dataset", "-d", default="ml-100k", help="name of a data set in data_path")
+    parser.add_argument("--threshold", type=float, default=0.5, help="remove what is noise more likely than this (0.5)")
+    parser.add_argument("--seed", type=int, default=0, help="of the injected items and the folds of users (0)")
+
+
+def _found(options: Any, labels: str | None) -> Any:
+    from recbole_denoiser.data.detected import detect_dataset
+
+    return detect_dataset(
+        options.dataset, options.settings, Path(labels) if labels else None, options.threshold, options.seed, True
+    )
+
+
+def _detect(options: Any) -> None:
+    from recbole_denoiser.report.noise_page import write_noise_page
+
+    found = _found(options, options.labels)
+    print(found.report)
+    known = found.known_quality()
+    if known is not None:
+        figures = {
+            name: "-" if known[name] is None else f"{known[name]:.3f}" for name in ("auc", "precision", "recall")
+        }
+        print(
+            f"against {known['labelled']:,.0f} labels ({known['share']:.1%} noise): AUC {figures['auc']}, "
+            f"precision {figures['precision']}, recall {figures['recall']}"
+        )
+    folder = Path(options.output or f"results/detect-{options.dataset}")
+    for file in (found.write_csv(folder / "noise.csv"), write_noise_page(found, folder / "noise.html")):
+        print(f"Wrote {file}")
+
+
+def _clean(options: Any) -> None:
+    from recbole_denoiser.data.detected import write_clean
+
+    target = Path(options.out or f"dataset/{options.dataset}-clean")
+    if target.exists():
+        raise UserError(f"{target} exists already. Remove it or choose another --out.")
+    if options.keep_last < 0:
+        raise UserError(f"--keep_last {options.keep_last}: 0 or more interactions can stay.")
+    found = _found(options, None)
+    print(found.report)
+    print(write_clean(found, target, options.keep_last))
+    if not options.keep_last:
+        print("Items that would be tested on may be gone too: to compare models use --keep_last 2, or train with "
+              "noise_action, which leaves validation and test as they are.")  # fmt: skip

@@ -35,6 +35,8 @@ COMMANDS = {
     "report": Entry("analysis", "Write a page about one run or several, and its figures as PNG files."),
     "prepare": Entry("data", "Convert a public raw file into RecBole's atomic files."),
     "noise": Entry("data", "Write a copy of a data set with noise in its training part."),
+    "detect": Entry("data", "Find the noise in a data set: a table, noise.csv and a page."),
+    "clean": Entry("data", "Write a copy of a data set without its noise."),
     "reproduce": Entry("experiments", "Run an experiment of the paper, or one of yours."),
     "compare": Entry("experiments", "Compare finished runs: a table and paired tests against the first."),
     "tune": Entry("experiments", "Search a model's settings with Optuna, on validation data only."),

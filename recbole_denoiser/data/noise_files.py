@@ -6,21 +6,17 @@ file is copied line by line, so that every column and the order stay; only the r
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from recbole_denoiser.data.atomic import check_header
+from recbole_denoiser.data.copies import new_copy, original_settings
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.config import Config, read_yaml, set_key
-from recbole_denoiser.integration.paths import property_file
+from recbole_denoiser.integration.config import Config
 
 
 @dataclass(frozen=True)
@@ -48,42 +44,18 @@ def write_noisy(dataset: str, share: float, output: Path, name: str | None, sett
     config = Config("SASRecDenoiser", dataset, flags={**settings, "train_noise": share, "noise_action": "none"})
     name = name or f"{dataset}-noise{100 * share:g}"
     target, source = output / name, Path(config["data_path"])
-    if target.exists():
-        raise UserError(f"{target} exists already. Remove it, or choose another --name or --output.")
     if not share:
         raise UserError("--share 0 would replace nothing.")
     data = SequenceDataset(config)
     data.build()
     assert data.noise is not None
     record = data.noise_arrays()
-    partial = target.with_name(f".{name}-{uuid.uuid4().hex}.partial")
-    try:
-        partial.mkdir(parents=True)
-        _copy_inter(source / f"{dataset}.inter", partial / f"{name}.inter", config, record, len(data.source))
-        for kind in ("item", "user"):
-            if (source / f"{dataset}.{kind}").is_file():
-                shutil.copyfile(source / f"{dataset}.{kind}", partial / f"{name}.{kind}")
-        np.savez_compressed(partial / f"{name}.noise.npz", **record)  # type: ignore[arg-type]
-        (partial / f"{name}.yaml").write_text(_settings(dataset, settings), encoding="utf-8")
-        os.replace(partial, target)
-    except OSError as error:
-        raise UserError(f"{target} cannot be written: {error}") from error
-    finally:
-        if partial.exists():
-            shutil.rmtree(partial)
+    with new_copy(source, dataset, target, original_settings(dataset, settings)) as folder:
+        _copy_inter(source / f"{dataset}.inter", folder / f"{name}.inter", config, record, len(data.source))
+        np.savez_compressed(folder / f"{name}.noise.npz", **record)  # type: ignore[arg-type]
     return NoisyCopy(
         name, target, len(data.noise.index), len(data.noise.eligible), len(data.source), int(record["seed"])
     )
-
-
-def _settings(dataset: str, settings: dict[str, Any]) -> str:
-    """The settings of the original, which a data set of another name would not get, and those asked for."""
-    file = property_file("dataset", dataset)
-    values = read_yaml(file) if file is not None else {}
-    for key, value in settings.items():
-        if key.startswith(("eval_args", "MAX_ITEM_LIST_LENGTH")):
-            set_key(values, key, value)
-    return yaml.safe_dump(values, sort_keys=False)
 
 
 def _copy_inter(source: Path, target: Path, config: Config, record: dict[str, np.ndarray], interactions: int) -> None:

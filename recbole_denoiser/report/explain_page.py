@@ -8,7 +8,7 @@ from recbole_denoiser.analysis.explain import Explanation
 from recbole_denoiser.files import write_text
 from recbole_denoiser.report.html import page, template
 
-STYLES = ("base.css", "explain.css")
+STYLES = ("base.css", "controls.css", "explain.css")
 SCRIPTS = ("base.js", "links.js", "matrix.js", "explain.js")
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from recbole_denoiser.data.items import read_titles
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
 from recbole_denoiser.runs.pipeline import DETECTION_FILE, Data, Parts, build_model, make_loaders, read_data
 from recbole_denoiser.runs.record import find_run, read_result
-from recbole_denoiser.runs.titles import read_titles
 from recbole_denoiser.training import checkpoint
 
 

@@ -5,16 +5,14 @@ Outside CI these tests are skipped where no browser is found; tests/install_brow
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from browser import find_browser, open_browser, open_page, problems, show_as
+from browser import open_page, problems, show_as
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -37,14 +35,6 @@ NASTY = [
     "\u202eright-to-left",
     "https://example.invalid/picture.png",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[WebDriver]:
-    if find_browser() is None and os.environ.get("CI") != "true":
-        pytest.skip("no chromium and chromedriver: run tests/install_browser.sh to test the pages")
-    with open_browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,14 @@ function element(tag, properties, ...children) {
 
 function present(nodes) { return nodes.filter((node) => node !== null && node !== undefined); }
 
+const SVG = "http://www.w3.org/2000/svg";
+
+function shape(tag, attributes) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
 function byId(id) { return document.getElementById(id); }
 
 function color(name) { return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim(); }
@@ -32,3 +40,6 @@ setTheme(darkSystem.matches ? "dark" : "light");
 darkSystem.addEventListener("change", (event) => setTheme(event.matches ? "dark" : "light"));
 byId("theme").addEventListener("click", () =>
   setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+
+const percent = (share) => (100 * share).toFixed(share < 0.0995 ? 1 : 0) + " %";
+const count = (number) => number.toLocaleString("en-US");

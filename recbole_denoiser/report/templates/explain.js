@@ -4,7 +4,6 @@ const state = { user: 0, layer: data.layers.length - 1, head: "mean", scope: "se
 
 const user = () => data.users[state.user];
 const name = (entry) => entry.title || entry.item;
-const percent = (share) => (100 * share).toFixed(share < 0.0995 ? 1 : 0) + " %";
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 // ---- what the chosen layer and head do ----

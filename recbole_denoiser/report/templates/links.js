@@ -1,12 +1,5 @@
 // Arcs between positions, in the gutter left of the history. A kept link is a solid line as wide as its weight; a cut
 // link is only a dashed stub with a cross.
-const SVG = "http://www.w3.org/2000/svg";
-
-function shape(tag, attributes) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  return node;
-}
 
 // the four control points of an arc; longer links bulge further, so that they do not lie on top of each other
 function arcPoints(edge, from, to, farthest) {
