@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recbole_denoiser.data.item_texts import item_texts
 from toy_data import quick_settings, toy_rows, write_inter
 
 from recbole_denoiser.data import detection
+from recbole_denoiser.data.items import item_texts
 from recbole_denoiser.detect import NoiseReport
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config
