@@ -23,13 +23,8 @@ from recbole.utils import FeatureType
 from recbole_denoiser.data import detection
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
 from recbole_denoiser.data.cleaning import Cleaning, clean
-<<<<<<< HEAD
-from recbole_denoiser.data.item_texts import item_texts
-from recbole_denoiser.data.negatives import NegativeSampler, SeenItems
-=======
 from recbole_denoiser.data.items import item_texts
-from recbole_denoiser.data.negatives import Histories, NegativeSampler
->>>>>>> 172564f (detect and clean: noise of a data set as a table, noise.csv, a page with a threshold slider and reasons, and a clean copy)
+from recbole_denoiser.data.negatives import NegativeSampler, SeenItems
 from recbole_denoiser.data.noise import Noise, draw_noise, noise_arrays, with_noise
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
