@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test soak bench clean
+.PHONY: demo test soak bench constraints clean
 
 demo: .venv/installed
 	$(BIN)/python -m recbole_denoiser demo
@@ -31,8 +31,14 @@ soak: .venv/installed
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps recbole  # no ray for 3.12
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
+
+# Versions for every supported Python, after a change of the dependencies in setup.cfg
+constraints: .venv/installed
+	$(BIN)/python -m pip install --quiet uv
+	PATH=$(BIN):$$PATH $(BIN)/python tests/soak/constraints.py
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

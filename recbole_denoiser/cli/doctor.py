@@ -45,7 +45,7 @@ def _quick_start() -> str:
     import importlib.util
 
     found = importlib.util.find_spec("ray") is not None
-    return "available" if found else "unavailable: recbole.quick_start needs ray; this package does not"
+    return "available" if found else "available, without RecBole's own tuning, which needs ray"
 
 
 def _data_sets(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import recbole_denoiser
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.paths import NO_RECBOLE
 
 PROGRAM = "recbole-denoiser"
 
@@ -58,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known.function(known)
     except UserError as error:
         print(f"Error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name != "recbole":
+            raise
+        print(f"Error: {NO_RECBOLE}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would complain at its end

@@ -6,10 +6,12 @@ Each public function mends one of RecBole's modules; install.py says which, and 
 from __future__ import annotations
 
 import copy
+import importlib.util
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -63,6 +65,35 @@ def anomaly_detection_unchanged() -> Iterator[None]:
         yield
     finally:
         torch.autograd.set_detect_anomaly(before)
+
+
+@contextmanager
+def ray_is_optional() -> Iterator[None]:
+    """RecBole's quick_start imports ray at its top, for tuning only; ray 2.6 has no release for Python 3.12."""
+    if importlib.util.find_spec("ray") is not None:
+        yield
+        return
+    stub = ModuleType("ray")
+    stub.tune = _NoTune()  # type: ignore[attr-defined]
+    sys.modules["ray"] = stub
+    try:
+        yield
+    finally:
+        del sys.modules["ray"]  # for everybody else ray is not installed
+
+
+class _NoTune:
+    """``ray.tune`` where there is no ray."""
+
+    def report(self, **metrics: Any) -> None:
+        """RecBole's objective function reports to ray even when ray does not tune: then nobody listens."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ImportError(
+            f"ray.tune.{name}: ray is not installed. RecBole's tuning needs ray <= 2.6.3, which exists up to "
+            f"Python 3.11 (pip install 'ray<=2.6.3'); recbole-denoiser tune needs none.",
+            name="ray",
+        )
 
 
 def mend_configuration(configurator: Any) -> None:

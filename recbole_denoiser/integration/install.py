@@ -26,7 +26,10 @@ REPAIRS = {
     "recbole.utils.utils": "offer_models",
 }
 # RecBole's module -> context manager of compat.py that it runs in
-GUARDS = {"recbole.model.sequential_recommender.sine": "anomaly_detection_unchanged"}
+GUARDS = {
+    "recbole.model.sequential_recommender.sine": "anomaly_detection_unchanged",
+    "recbole.quick_start.quick_start": "ray_is_optional",
+}
 
 
 def install() -> None:

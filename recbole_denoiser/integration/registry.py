@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.paths import NO_RECBOLE
 
 # name of the model -> module that defines it
 MODELS = {
@@ -44,7 +45,7 @@ def recbole_sequential_models() -> list[str]:
     """Names of RecBole's own sequential models, as users write them; read from its files, not imported."""
     spec = importlib.util.find_spec("recbole")
     if spec is None or not spec.submodule_search_locations:
-        raise UserError("RecBole is not installed: pip install 'recbole>=1.2,<1.3'.")
+        raise UserError(NO_RECBOLE)
     folder = Path(next(iter(spec.submodule_search_locations))) / "model" / "sequential_recommender"
     return sorted(
         name
