@@ -6,6 +6,7 @@ Each public function mends one of RecBole's modules; install.py says which, and 
 from __future__ import annotations
 
 import copy
+import importlib
 import importlib.util
 import sys
 import warnings
@@ -102,7 +103,7 @@ def mend_configuration(configurator: Any) -> None:
     from recbole_denoiser.integration.registry import MODELS
 
     config, single_process = configurator.Config, configurator.Config._init_device
-    load = config._load_internal_config_dict
+    load, merge = config._load_internal_config_dict, config._get_final_config_dict
 
     def load_with_package_defaults(self: Any, model: str, model_class: Any, dataset: str) -> None:
         from recbole_denoiser.integration.config import Config, package_defaults  # it imports the module mended here
@@ -111,8 +112,18 @@ def mend_configuration(configurator: Any) -> None:
         if model in MODELS and not isinstance(self, Config):  # other models keep RecBole's
             self.internal_config_dict.update(package_defaults(model, dataset, overall=True))
 
+    def merged(self: Any) -> dict[str, Any]:
+        from recbole_denoiser.integration.config import check_order, merge_nested
+
+        final = merge(self)
+        if self.model in MODELS:
+            merge_nested(final, self.internal_config_dict, self.external_config_dict)
+            check_order(final)
+        return final
+
     config._init_device = lambda self: parallel.init_device(self, single_process)
     config._load_internal_config_dict = load_with_package_defaults
+    config._get_final_config_dict = merged
 
 
 def offer_models(utils: Any) -> None:
@@ -193,14 +204,70 @@ class _NoTensorBoard:
         """No settings are written."""
 
 
-def load_plain_checkpoints(quick_start: Any) -> None:
-    """``load_data_and_model`` expects a pickled Config in the checkpoint: build one from the plain values."""
+def mend_quick_start(quick_start: Any) -> None:
+    """``run_recbole`` of this package's models is this package's run; ``load_data_and_model`` reads plain settings."""
     from recbole_denoiser.integration.registry import resolve
+
+    recbole_run = quick_start.run_recbole
 
     def load_data_and_model(model_file: str, trust: bool = False) -> Any:
         return resolve("recbole_denoiser.runs.reopen", "load_data_and_model")(model_file, trust)
 
+    def run_recbole(
+        model: Any = None,
+        dataset: Any = None,
+        config_file_list: Any = None,
+        config_dict: Any = None,
+        saved: bool = True,
+        queue: Any = None,
+    ) -> Any:
+        places = _named_in(config_file_list, config_dict)
+        name = model or places.get("model")
+        ours = (name if isinstance(name, str) else getattr(name, "__name__", "")) in _models()
+        if not ours:
+            return recbole_run(model, dataset, config_file_list, config_dict, saved, queue)
+        run = resolve("recbole_denoiser.runs.quick_start", "run_recbole")
+        name = name if isinstance(name, str) else name.__name__
+        return run(name, dataset or places.get("dataset"), config_file_list, config_dict, saved, queue)
+
+    run_recbole.__doc__ = recbole_run.__doc__
     _replace_everywhere("load_data_and_model", quick_start.load_data_and_model, load_data_and_model)
+    _replace_everywhere("run_recbole", recbole_run, run_recbole)
+
+
+def _models() -> dict[str, str]:
+    from recbole_denoiser.integration.registry import MODELS
+
+    return MODELS
+
+
+def _named_in(files: Any, settings: Any) -> dict[str, str]:
+    """``model`` and ``dataset`` where RecBole also looks for them: command line over dictionary over files."""
+    from pathlib import Path
+
+    from recbole_denoiser.integration.config import read_yaml
+
+    found: dict[str, Any] = {}
+    for file in files or []:
+        found.update(read_yaml(Path(file)))
+    found.update(settings or {})
+    found.update(word[2:].split("=", 1) for word in sys.argv[1:] if word.startswith(("--model=", "--dataset=")))
+    return {name: found[name] for name in ("model", "dataset") if name in found}
+
+
+def make_own_loaders(utils: Any) -> None:
+    """``data_preparation`` of this package's models makes this package's loaders: frozen negatives, exact order."""
+    recbole_preparation = utils.data_preparation
+
+    def data_preparation(config: Any, dataset: Any) -> Any:
+        if config["model"] not in _models():
+            return recbole_preparation(config, dataset)
+        pipeline = importlib.import_module("recbole_denoiser.runs.pipeline")
+        data = pipeline.make_loaders(config, pipeline.Parts(dataset, *dataset.build()))
+        return data.train, data.valid, data.test
+
+    data_preparation.__doc__ = recbole_preparation.__doc__
+    _replace_everywhere("data_preparation", recbole_preparation, data_preparation)
 
 
 def _replace_everywhere(name: str, old: Callable[..., Any], new: Callable[..., Any]) -> None:

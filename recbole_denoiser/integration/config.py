@@ -97,6 +97,20 @@ def package_defaults(model: str, dataset: str, overall: bool) -> dict[str, Any]:
     return values
 
 
+def merge_nested(final: dict[str, Any], defaults: dict[str, Any], given: dict[str, Any]) -> None:
+    """RecBole replaces these mappings whole, so that naming only the mode silently loses the split: merge them."""
+    for name in ("eval_args", "train_neg_sample_args"):
+        if isinstance(defaults.get(name), dict) and isinstance(given.get(name), dict):
+            final[name] = {**defaults[name], **given[name]}
+
+
+def check_order(final: dict[str, Any]) -> None:
+    """A sequence is one in time: RecBole's random order would train on the future."""
+    order = final["eval_args"].get("order")
+    if order != "TO":
+        raise UserError(f"eval_args.order = {order} is not allowed: sequential models need TO (time order).")
+
+
 class Config(RecBoleConfig):
     """Configuration of a run. Precedence as in RecBole: flags over ``config_dict`` over files over defaults."""
 
@@ -148,11 +162,7 @@ class Config(RecBoleConfig):
     def _get_final_config_dict(self) -> dict[str, Any]:
         self._check_keys()
         final = super()._get_final_config_dict()
-        # RecBole replaces these mappings whole, so that naming only the mode silently loses the split
-        for name in ("eval_args", "train_neg_sample_args"):
-            inner, outer = self.internal_config_dict.get(name), self.external_config_dict.get(name)
-            if isinstance(inner, dict) and isinstance(outer, dict):
-                final[name] = {**inner, **outer}
+        merge_nested(final, self.internal_config_dict, self.external_config_dict)
         # RecBole's own defaults contradict each other: it refuses its negatives for the cross-entropy it defaults to
         if final.get("loss_type") == "CE" and "train_neg_sample_args" not in self.external_config_dict:
             final["train_neg_sample_args"] = None
@@ -201,17 +211,20 @@ class Config(RecBoleConfig):
                 getLogger().warning("Key '%s' (%s) has no effect on %s.", name, source, self.model)
 
     def _known_keys(self) -> set[str]:
+        return self.all_keys() | set(self.internal_config_dict)
+
+    @staticmethod
+    def all_keys() -> set[str]:
+        """Every key that some model knows."""
         lists = (general_arguments, training_arguments, evaluation_arguments, dataset_arguments)
-        keys = {name for names in lists for name in names} | set(self.internal_config_dict) | set(PACKAGE_KEYS)
-        return keys | _LAUNCH_KEYS | recbole_keys()
+        return {name for names in lists for name in names} | set(PACKAGE_KEYS) | _LAUNCH_KEYS | recbole_keys()
 
     def _check_combinations(self) -> None:
         final = self.final_config_dict
         hidden, heads = final.get("hidden_size"), final.get("n_heads")
         if isinstance(hidden, int) and isinstance(heads, int) and hidden % heads:
             raise UserError(f"hidden_size = {hidden} is not a multiple of n_heads = {heads}.")
-        if final["eval_args"]["order"] != "TO":
-            raise UserError("eval_args.order must be TO (time order) for sequential models.")
+        check_order(final)
         wants_sequences = final["train_rows"] == "sequences"
         if wants_sequences and not getattr(self.model_class, "trains_on_sequences", False):
             raise UserError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 NO_RECBOLE = (
-    "RecBole is not installed: pip install --no-deps recbole==1.2.1 (from Python 3.12 on pip cannot install it together "
-    "with its dependencies, because one of them, ray, has no release for it; this package needs no ray)."
+    "RecBole is not installed: pip install --no-deps recbole==1.2.1 (from Python 3.12 on pip cannot install it "
+    "together with its dependencies, because one of them, ray, has no release for it; this package needs no ray)."
 )
 
 

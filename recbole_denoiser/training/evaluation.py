@@ -27,6 +27,8 @@ SCORES_AT_ONCE = 2**26  # users x items of one batch of a full ranking: 256 MB o
 class CandidateLoader:
     """Batches of ``(histories, candidates)``; column 0 of the candidates is the true next item."""
 
+    is_sequential = True  # what RecBole's full_sort_scores asks a loader
+
     def __init__(self, config: Any, dataset: Any, phase: str, recbole_sampler: Any) -> None:
         self.config, self._dataset, self.phase, self.sampler = config, dataset, phase, recbole_sampler
         self.batch_size = config["eval_batch_size"]
