@@ -222,12 +222,11 @@ def mend_quick_start(quick_start: Any) -> None:
         queue: Any = None,
     ) -> Any:
         places = _named_in(config_file_list, config_dict)
-        name = model or places.get("model")
-        ours = (name if isinstance(name, str) else getattr(name, "__name__", "")) in _models()
-        if not ours:
+        named = model or places.get("model")
+        name = getattr(named, "__name__", named)  # RecBole takes a model's class, too
+        if name not in _models():
             return recbole_run(model, dataset, config_file_list, config_dict, saved, queue)
         run = resolve("recbole_denoiser.runs.quick_start", "run_recbole")
-        name = name if isinstance(name, str) else name.__name__
         return run(name, dataset or places.get("dataset"), config_file_list, config_dict, saved, queue)
 
     run_recbole.__doc__ = recbole_run.__doc__
@@ -251,7 +250,10 @@ def _named_in(files: Any, settings: Any) -> dict[str, str]:
     for file in files or []:
         found.update(read_yaml(Path(file)))
     found.update(settings or {})
-    found.update(word[2:].split("=", 1) for word in sys.argv[1:] if word.startswith(("--model=", "--dataset=")))
+    for word in sys.argv[1:]:
+        name, _, value = word.removeprefix("--").partition("=")
+        if word.startswith(("--model=", "--dataset=")):
+            found[name] = value
     return {name: found[name] for name in ("model", "dataset") if name in found}
 
 
