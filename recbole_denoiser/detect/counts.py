@@ -3,8 +3,7 @@
     k_ij  = how often i and j stand within `window` places of each other in one sequence (k is symmetric)
     deg_i = sum_j k_ij,   D = sum_i deg_i,   pop_i = how often i occurs,   q_i = pop_i / sum_j pop_j
 
-Item id n (one more than there are) is the empty item: no counts, no vector. It stands at missing places and for items
-that are unknown.
+Item id n (one more than there are) is the empty item, without counts or vector: it stands for items that are unknown.
 """
 
 from __future__ import annotations

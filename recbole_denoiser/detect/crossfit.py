@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.ensemble import HistGradientBoostingClassifier
 
 from recbole_denoiser.detect.counts import count
 from recbole_denoiser.detect.features import Statistics, features
-from recbole_denoiser.detect.forest import grow
+from recbole_denoiser.detect.forest import Forest, grow
 from recbole_denoiser.detect.inject import KINDS, draw
 from recbole_denoiser.detect.progress import Progress
 from recbole_denoiser.detect.settings import Settings
@@ -103,7 +102,7 @@ class Scores:
 
     data: np.ndarray
     injected: list[np.ndarray]
-    models: list[list[HistGradientBoostingClassifier]]  # [kind][half that it scores]
+    forests: list[list[Forest]]  # [kind][half that it scores]
 
 
 def score(rows: Rows, fitted: CrossFit, settings: Settings, rng: np.random.Generator, progress: Progress) -> Scores:
@@ -112,9 +111,9 @@ def score(rows: Rows, fitted: CrossFit, settings: Settings, rng: np.random.Gener
     half = (fitted.fold % 2)[rows.user]
     data = np.empty((len(rows), kinds))
     injected = [np.empty((len(kind.places), kinds)) for kind in fitted.injected]
-    models: list[list[HistGradientBoostingClassifier]] = []
+    forests: list[list[Forest]] = []
     for c, kind in enumerate(fitted.injected):
-        models.append([])
+        forests.append([])
         for part in (0, 1):
             clean = np.flatnonzero(half != part)
             if len(clean) > settings.rows:
@@ -123,12 +122,12 @@ def score(rows: Rows, fitted: CrossFit, settings: Settings, rng: np.random.Gener
             x = np.concatenate([fitted.features[clean], kind.features[wrong]])
             y = np.repeat([0, 1], [len(clean), len(wrong)])
             model = grow(x, y, settings.seed)
-            models[c].append(model)
-            offset = np.log(len(clean) / len(wrong))  # log odds at equal sizes = log of the density ratio
+            offset = float(np.log(len(clean) / len(wrong)))  # log odds at equal sizes = log of the density ratio
+            forests[c].append(Forest.of(model, offset))
             here = np.flatnonzero(half == part)
             data[here, c] = model.decision_function(fitted.features[here]) + offset
             for scores, other in zip(injected, fitted.injected, strict=True):
                 there = np.flatnonzero(half[other.places] == part)
                 scores[there, c] = model.decision_function(other.features[there]) + offset
             progress.step(f"classifier {2 * c + part + 1} of {2 * kinds}")
-    return Scores(data, injected, models)
+    return Scores(data, injected, forests)

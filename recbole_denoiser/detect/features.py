@@ -39,14 +39,16 @@ class Statistics:
         return NAMES if self.texts is None else NAMES + TEXT_NAMES
 
 
-def neighbours(user: np.ndarray, item: np.ndarray, places: np.ndarray, window: int, empty: int) -> np.ndarray:
-    """Items within the window of each place, same user only, `empty` where there is none: [places, 2 window]."""
+def neighbours(
+    user: np.ndarray, item: np.ndarray, places: np.ndarray, window: int, empty: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Items of the same user within the window of each place, and whether there is one: [places, 2 window] each."""
     offsets = np.concatenate([np.arange(-window, 0), np.arange(1, window + 1)])
     index = places[:, None] + offsets
     inside = (index >= 0) & (index < len(item))
     index = np.where(inside, index, 0)
     inside &= user[index] == user[places][:, None]
-    return np.where(inside, item[index], empty)
+    return np.where(inside, item[index], empty), inside
 
 
 def features(
@@ -57,14 +59,14 @@ def features(
     empty = statistics.counts.n_items
     for start in range(0, len(places), CHUNK):
         part = slice(start, start + CHUNK)
-        around = neighbours(user, item, places[part], window, empty)
-        out[part] = _features(at[part], around, statistics)
+        around, present = neighbours(user, item, places[part], window, empty)
+        out[part] = _features(at[part], around, present, statistics)
     return out
 
 
-def _features(x: np.ndarray, z: np.ndarray, statistics: Statistics) -> np.ndarray:
+def _features(x: np.ndarray, z: np.ndarray, present: np.ndarray, statistics: Statistics) -> np.ndarray:
+    """x [m], z and present [m, w] -> [m, features]."""
     counts = statistics.counts
-    present = z != counts.n_items  # [m, w]
     number = present.sum(1)  # c
     divide = np.maximum(number, 1)
 

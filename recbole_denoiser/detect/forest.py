@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 TREES, RATE, LEAVES = 100, 0.1, 15
-CHUNK = 65_536
 
 
 def grow(features: np.ndarray, injected: np.ndarray, seed: int) -> HistGradientBoostingClassifier:
@@ -38,8 +37,8 @@ class Forest:
     baseline: float
 
     @classmethod
-    def of(cls, model: HistGradientBoostingClassifier) -> Forest:
-        """The arrays of a fitted model (two classes, numeric features without missing values)."""
+    def of(cls, model: HistGradientBoostingClassifier, offset: float = 0.0) -> Forest:
+        """The arrays of a fitted model (two classes, no missing values), `offset` added to its scores."""
         trees = [stage[0].nodes for stage in model._predictors]
         root = np.cumsum([0] + [len(nodes) for nodes in trees])[:-1]
         nodes = np.concatenate(trees)
@@ -54,7 +53,7 @@ class Forest:
             np.where(leaf, nodes["value"], 0.0),
             root.astype(np.int32),
             int(nodes["depth"].max()),
-            float(np.ravel(model._baseline_prediction)[0]),
+            float(np.ravel(model._baseline_prediction)[0]) + offset,
         )
 
     def score(self, features: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ def training_part(place: Path) -> tuple[np.ndarray, np.ndarray, list[str] | None
     keep = (from_end > 2) & (size[user] >= 3)
     texts = None
     if (place / f"{place.name}.item").exists():
-        about = pd.read_csv(place / f"{place.name}.item", sep="\t", dtype=str, keep_default_na=False, quoting=3)
+        about = pd.read_csv(place / f"{place.name}.item", sep="\t", dtype=str, keep_default_na=False)
         words = [name for name in about.columns[1:] if not name.endswith(":float")]
         text = dict(zip(about.iloc[:, 0], about[words].agg(" ".join, axis=1), strict=True))
         texts = [text.get(str(token), "") for token in items.cat.categories]

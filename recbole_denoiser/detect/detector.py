@@ -1,0 +1,164 @@
+"""A fitted detector that can be kept and asked about users it has never seen."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from recbole_denoiser.detect.counts import Counts
+from recbole_denoiser.detect.features import Statistics, features
+from recbole_denoiser.detect.forest import Forest
+from recbole_denoiser.detect.posterior import Posterior, ranking
+from recbole_denoiser.detect.settings import Settings
+from recbole_denoiser.errors import UserError
+
+FORMAT = 1
+FILE = "detector.npz"
+
+
+@dataclass
+class Detector:
+    """Statistics of the users outside the first fold, the classifiers, the shares and the posterior.
+
+    Statistics of a part of the users, so that what a new user meets is what the classifiers were fitted on. A user of
+    the data is better looked up in the report: here own pairs are among the counts and make own items look at home.
+    """
+
+    settings: Settings
+    kinds: tuple[str, ...]
+    statistics: Statistics
+    forests: list[list[Forest]]  # [kind][half]
+    shares: np.ndarray  # [kinds]
+    curve: Posterior
+    tokens: list[Any] | None = None  # of item ids; None where items are ids
+
+    @classmethod
+    def fit(cls, data: Any, **options: Any) -> Detector:
+        """The detector of `detect_noise(data, **options)`; data that cannot be judged have none."""
+        from recbole_denoiser.detect.api import detect_noise
+
+        found = detect_noise(data, **options).detector
+        if found is None:
+            raise UserError("a detector needs more data: at least 40 interactions of 4 users and two different items")
+        return found
+
+    @property
+    def share(self) -> float:
+        """Estimated share of noise in the data it was fitted on."""
+        return float(self.shares.sum())
+
+    def score(self, sequence: Sequence[Hashable]) -> np.ndarray:
+        """Posterior of being noise of each item of one user, oldest first; reads only these items."""
+        item = self._ids(sequence)
+        user = np.zeros(len(item), np.int64)
+        if not len(item):
+            return np.zeros(0)
+        window = self.settings.window
+        found = features(user, item, np.arange(len(item)), item, self.statistics, window)
+        scores = np.column_stack([np.mean([forest.score(found) for forest in halves], 0) for halves in self.forests])
+        alone = found[:, self.statistics.names.index("neighbours")] == 0
+        return np.where(alone, self.share, self.curve(ranking(scores, self.shares)))
+
+    def _ids(self, sequence: Sequence[Hashable]) -> np.ndarray:
+        """Item ids; items that were never seen are the empty item."""
+        unknown = self.statistics.counts.n_items
+        if self.tokens is None:
+            ids = np.asarray(sequence)
+            if len(ids) and not np.issubdtype(ids.dtype, np.integer):
+                raise UserError("this detector was fitted on item ids: integers are needed")
+            ids = ids.astype(np.int64)
+            return np.where((ids < 0) | (ids >= unknown), unknown, ids)
+        code = {token: number for number, token in enumerate(self.tokens)}
+        return np.array([code.get(token, unknown) for token in sequence], dtype=np.int64)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one .npz file (arrays, and JSON as bytes; no pickle), at `path` or as detector.npz in the folder."""
+        path = _file(path)
+        for token in self.tokens or []:
+            if not isinstance(token, (str, int, float)):
+                raise UserError(f"item {token!r:.60} cannot be written: items of a kept detector are texts or numbers")
+        counts = self.statistics.counts
+        arrays: dict[str, np.ndarray] = {
+            "popularity": counts.popularity,
+            "vectors": self.statistics.vectors,
+            "shares": self.shares,
+            "at": self.curve.at,
+            "value": self.curve.value,
+        }
+        table = sparse.csr_matrix(counts.table)
+        arrays |= {"table_data": table.data, "table_indices": table.indices, "table_indptr": table.indptr}
+        if self.statistics.texts is not None:
+            arrays["texts"] = self.statistics.texts
+        for c, halves in enumerate(self.forests):
+            for h, forest in enumerate(halves):
+                arrays |= {f"forest_{c}_{h}_{name}": np.asarray(value) for name, value in vars(forest).items()}
+        about = {
+            "format": FORMAT,
+            "kinds": self.kinds,
+            "settings": asdict(self.settings),
+            "tokens": self.tokens,
+            "dense": isinstance(counts.table, np.ndarray),
+            "halves": [len(halves) for halves in self.forests],
+        }
+        arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with partial.open("wb") as stream:
+                np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Detector:
+        """Read what `save` wrote."""
+        path = _file(path)
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+                arrays = dict(stored)
+            about = json.loads(arrays["about"].tobytes())
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path} is not a detector that this package has written") from error
+        if about["format"] != FORMAT:
+            raise UserError(f"{path} has format {about['format']}; this version reads format {FORMAT}")
+        size = len(arrays["popularity"])
+        table = sparse.csr_matrix(
+            (arrays["table_data"], arrays["table_indices"], arrays["table_indptr"]), shape=(size, size)
+        )
+        counts = Counts(table.toarray() if about["dense"] else table, arrays["popularity"])
+        forests: list[list[Forest]] = []
+        for c, halves in enumerate(about["halves"]):
+            forests.append([])
+            for h in range(halves):
+                prefix = f"forest_{c}_{h}_"
+                parts = {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+                forests[c].append(
+                    Forest(**parts | {"depth": int(parts["depth"]), "baseline": float(parts["baseline"])})
+                )
+        return cls(
+            Settings(**about["settings"]),
+            tuple(about["kinds"]),
+            Statistics(counts, arrays["vectors"], arrays.get("texts")),
+            forests,
+            arrays["shares"],
+            Posterior(arrays["at"], arrays["value"]),
+            about["tokens"],
+        )
+
+
+def _file(path: str | Path) -> Path:
+    path = Path(path)
+    return path if path.suffix == ".npz" else path / FILE

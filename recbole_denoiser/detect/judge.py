@@ -1,0 +1,124 @@
+"""From scores to a report: shares, posterior, what to remove, what to expect."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+
+from recbole_denoiser.detect import mixture
+from recbole_denoiser.detect.crossfit import CrossFit, Rows, Scores
+from recbole_denoiser.detect.detector import Detector
+from recbole_denoiser.detect.expect import expected_auc, precision_recall
+from recbole_denoiser.detect.inject import KINDS
+from recbole_denoiser.detect.posterior import Posterior, ranking
+from recbole_denoiser.detect.removal import protect
+from recbole_denoiser.detect.report import JUDGED, TOO_THIN, NoiseReport
+from recbole_denoiser.detect.settings import Settings
+
+LEAST_AUC = 0.6  # data in which random items are not told from the real ones better than this cannot be judged
+GRID = np.linspace(0.01, 0.99, 99)
+NEVER = 2.0  # a threshold that no posterior exceeds
+
+
+def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng: np.random.Generator) -> NoiseReport:
+    """All figures of the report, in the order of the rows."""
+    sample = np.arange(len(rows))
+    if len(rows) > settings.sample:
+        sample = np.sort(rng.choice(len(rows), settings.sample, replace=False))
+    found, (low, high) = _shares(rows, fitted, scores, sample, settings, rng)
+    share = float(found.sum())
+
+    s = ranking(scores.data, found)
+    s_injected = [ranking(part, found) for part in scores.injected]
+    curve = Posterior.fit(s[sample], s_injected, found)
+    alone = fitted.features[:, fitted.names.index("neighbours")] == 0
+    posterior = np.where(alone, share, curve(s))
+    p_injected = [curve(part) for part in s_injected]
+    auc = expected_auc(s[sample], s_injected, found)
+    rarity = fitted.names.index("popularity")
+    rare = [-kind.features[:, rarity] for kind in fitted.injected]
+    popularity_auc = expected_auc(-fitted.features[sample, rarity], rare, found)
+
+    judged = high - low <= settings.wide and auc >= LEAST_AUC
+    # removal by the lower bound of the share: the posterior is in proportion to the share
+    bound = low / share if share > 0 and judged else 0.0
+    remove = protect(rows.user, posterior, posterior * bound > settings.threshold)
+
+    def expected(threshold: np.ndarray) -> dict[str, np.ndarray]:
+        effective = threshold / bound if bound > 0 else np.full(len(threshold), NEVER)
+        return precision_recall(effective, posterior, p_injected, found) | {"threshold": threshold}
+
+    at = expected(np.array([settings.threshold]))
+    shares = mixture.unmix(found)
+    return NoiseReport(
+        posterior=posterior,
+        remove=remove,
+        share=share,
+        share_interval=(low, high),
+        shares={kind: float(value) for kind, value in zip(KINDS, shares, strict=True)},
+        auc=auc,
+        precision=float(at["precision"][0]),
+        recall=float(at["recall"][0]),
+        popularity_auc=popularity_auc,
+        verdict=JUDGED if judged else TOO_THIN,
+        feature_names=fitted.names,
+        features=fitted.features,
+        curve=expected(GRID),
+        histogram=_histogram(s[sample], s_injected),
+        settings=asdict(settings),
+        sizes=_sizes(rows),
+        seconds=0.0,
+        detector=Detector(settings, KINDS, fitted.serving, scores.forests, found, curve),
+    )
+
+
+def _shares(
+    rows: Rows, fitted: CrossFit, scores: Scores, sample: np.ndarray, settings: Settings, rng: np.random.Generator
+) -> tuple[np.ndarray, tuple[float, float]]:
+    """Shares of the kinds, as found with the injected items, and the interval of their sum."""
+    groups = min(mixture.GROUPS, rows.users)
+    group = (rng.permutation(rows.users) % groups)[rows.user]
+    places = [group[kind.places] for kind in fitted.injected]
+    counted = mixture.tails(scores.data[sample], group[sample], scores.injected, places, groups)
+    found = mixture.shares(counted)
+    again = mixture.bootstrap(counted, settings.repeats, rng).sum(1)
+    return found, mixture.interval(float(found.sum()), again, settings.confidence)
+
+
+def _histogram(data: np.ndarray, injected: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Parts of the data and of each kind's injected items in 60 bins of the score."""
+    first, last = np.quantile(np.concatenate([data, *injected]), [0.001, 0.999])
+    edges = np.linspace(float(first), max(float(last), float(first) + 1e-6), 61)
+    out = {"edges": edges}
+    for name, values in zip(("data", *KINDS), (data, *injected), strict=True):
+        out[name] = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / max(len(values), 1)
+    return out
+
+
+def _sizes(rows: Rows) -> dict[str, int]:
+    return {"interactions": len(rows), "users": rows.users, "items": rows.n_items}
+
+
+def unjudged(rows: Rows, settings: Settings) -> NoiseReport:
+    """Too little data for any statement: the prior is that nothing is noise, and nothing is removed."""
+    nan, none = float("nan"), np.zeros(0)
+    return NoiseReport(
+        posterior=np.zeros(len(rows)),
+        remove=np.zeros(len(rows), bool),
+        share=0.0,
+        share_interval=(0.0, 1.0),
+        shares=dict.fromkeys(KINDS, 0.0),
+        auc=nan,
+        precision=nan,
+        recall=nan,
+        popularity_auc=nan,
+        verdict=TOO_THIN,
+        feature_names=(),
+        features=np.zeros((len(rows), 0), np.float32),
+        curve={"threshold": none, "precision": none, "recall": none, "removed": none},
+        histogram={"edges": none, "data": none} | dict.fromkeys(KINDS, none),
+        settings=asdict(settings),
+        sizes=_sizes(rows),
+        seconds=0.0,
+    )
