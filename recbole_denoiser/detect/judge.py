@@ -81,8 +81,8 @@ def _shares(
     group = (rng.permutation(rows.users) % groups)[rows.user]
     places = [group[kind.places] for kind in fitted.injected]
     counted = mixture.tails(scores.data[sample], group[sample], scores.injected, places, groups)
-    found = mixture.shares(counted)
-    again = mixture.bootstrap(counted, settings.repeats, rng).sum(1)
+    again = mixture.bootstrap(counted, settings.repeats, rng)
+    found = mixture.corrected(mixture.shares(counted), again)
     return found, mixture.interval(float(found.sum()), again, settings.confidence)
 
 

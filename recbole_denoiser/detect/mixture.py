@@ -3,12 +3,13 @@
     F_data = (1 - sum_c a_c) F_clean + sum_c a_c F_c,   F_clean >= 0, so on every set R of scores
     sum_c a_c F_c(R) <= F_data(R).
 
-The shares are the largest sum_c a_c that all sets R allow: a linear program. The sets are the upper tails
-{ w . z > t } of weighted scores z = (z_1, .., z_c), where z_c is the log odds of kind c against data, for a fan of
-weights w, at levels t that a steady part of some kind's injected items exceeds. F_data(R) is known up to its standard
-error (over users); without an allowance for it, the smallest of many estimates would be too small:
+The sets are the upper tails { w . z > t } of weighted scores z = (z_1, .., z_c), where z_c is the log odds of kind c
+against data, for a fan of weights w, at the levels t that a part tau of a kind's injected items exceeds. For each tau
+a(tau) is the largest sum_c a_c that its sets allow: a linear program. What clean data have in those sets makes it too
+large, the less the smaller tau is: a line through a(tau) is followed to tau = 0.
 
-    sum_c a_c F_c(R) <= F_data(R) + SLACK * standard error.
+The smallest of several uncertain bounds is too small. The bootstrap over users shows by how much (a repeat has the
+noise of two draws), and that much is added: share = 2 a - mean of the repeats.
 
 Popular items are drawn from the data, of which a part a_u is uniform noise: what is injected as popular is
 (1 - a_u) popular + a_u uniform. `unmix` takes that out.
@@ -21,8 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linprog
 
-TAILS = np.linspace(0.15, 0.7, 16)  # part of the injected items above t
-SLACK = 1.5
+TAUS = np.array([0.1, 0.15, 0.2, 0.25, 0.3])  # part of the injected items above t
 GROUPS = 200  # users are resampled in at most this many groups
 
 
@@ -49,6 +49,7 @@ class Tails:
     injected: np.ndarray
     data_size: np.ndarray  # [groups]
     injected_size: np.ndarray  # [kinds, groups]
+    tau: np.ndarray  # [sets] number of the set's tau
 
 
 def tails(
@@ -57,35 +58,30 @@ def tails(
     """Scores are [rows, kinds]; groups are ids 0 .. groups - 1 of the users of the rows."""
     kinds = data.shape[1]
     blocks: list[list[np.ndarray]] = [[] for _ in range(kinds + 1)]
+    taus = []
     for direction in fan(kinds):
         along = [scores @ direction for scores in (data, *injected)]
-        levels = np.unique(np.concatenate([np.quantile(a, 1 - TAILS) for a in along[1:]]))
+        levels = np.concatenate([np.quantile(a, 1 - TAUS) for a in along[1:]])
+        order = np.argsort(levels, kind="stable")
+        taus.append(np.tile(np.arange(len(TAUS)), kinds)[order])
         for block, a, group in zip(blocks, along, (data_group, *injected_group), strict=True):
-            cell = np.searchsorted(levels, a, side="left")  # how many levels lie below a
+            cell = np.searchsorted(levels[order], a, side="left")  # how many levels lie below a
             size = len(levels) + 1
             table = np.bincount(group * size + cell, minlength=groups * size).reshape(groups, size)
             block.append(table[:, ::-1].cumsum(1)[:, ::-1][:, 1:])
     joined = [np.concatenate(block, axis=1).astype(np.float64) for block in blocks]
     sizes = [np.bincount(group, minlength=groups).astype(np.float64) for group in (data_group, *injected_group)]
-    return Tails(joined[0], np.stack(joined[1:]), sizes[0], np.stack(sizes[1:]))
+    return Tails(joined[0], np.stack(joined[1:]), sizes[0], np.stack(sizes[1:]), np.concatenate(taus))
 
 
 def shares(counted: Tails, weight: np.ndarray | None = None) -> np.ndarray:
-    """The largest shares that the sets allow, groups weighted: [kinds]."""
+    """Shares with the groups weighted, before `corrected`: [kinds]."""
     weight = np.ones(len(counted.data)) if weight is None else weight
-    size = max(float(weight @ counted.data_size), 1.0)
-    data = weight @ counted.data / size
+    data = weight @ counted.data / max(float(weight @ counted.data_size), 1.0)
     injected = np.einsum("g,kgs->ks", weight, counted.injected)
     injected = injected / np.maximum(counted.injected_size @ weight, 1.0)[:, None]
-    steady = injected.max(0) >= 0.9 * TAILS[0]
-    return largest(injected[:, steady], (data + SLACK * _error(counted, weight, data, size))[steady])
-
-
-def _error(counted: Tails, weight: np.ndarray, data: np.ndarray, size: float) -> np.ndarray:
-    """Standard error of F_data(R): between groups of users, and at least that of a count: [sets]."""
-    apart = counted.data - counted.data_size[:, None] * data
-    between = np.sqrt(weight @ apart**2) / size
-    return np.maximum(between, np.sqrt(data * size + 1) / size)
+    of_tau = [counted.tau == number for number in range(len(TAUS))]
+    return followed(np.stack([largest(injected[:, sets], data[sets]) for sets in of_tau]))
 
 
 def largest(injected: np.ndarray, data: np.ndarray) -> np.ndarray:
@@ -94,6 +90,20 @@ def largest(injected: np.ndarray, data: np.ndarray) -> np.ndarray:
     bound = np.vstack([injected.T, np.ones((1, kinds))])
     solved = linprog(-np.ones(kinds), A_ub=bound, b_ub=np.append(data, 1.0), bounds=[(0, 1)] * kinds, method="highs")
     return np.clip(solved.x, 0.0, 1.0)
+
+
+def followed(found: np.ndarray) -> np.ndarray:
+    """a(tau) [taus, kinds] followed to tau = 0 by straight lines, the sum at most the smallest found: [kinds]."""
+    total = found.sum(1)
+    share = float(np.clip(np.polyfit(TAUS, total, 1)[1], 0.0, total.min()))
+    return scaled(np.polyfit(TAUS, found, 1)[1], share)
+
+
+def scaled(parts: np.ndarray, share: float) -> np.ndarray:
+    """Parts without negative ones, in proportion, that sum to the share."""
+    parts = np.maximum(parts, 0.0)
+    total = float(parts.sum())
+    return parts * (share / total) if total > 0 else np.full(len(parts), share / len(parts))
 
 
 def unmix(found: np.ndarray) -> np.ndarray:
@@ -113,9 +123,15 @@ def bootstrap(counted: Tails, repeats: int, rng: np.random.Generator) -> np.ndar
     return np.stack([shares(counted, weight.astype(np.float64)) for weight in weights])
 
 
+def corrected(found: np.ndarray, again: np.ndarray) -> np.ndarray:
+    """2 a - mean of the repeats, for the sum and for the parts: found [kinds], again [repeats, kinds] -> [kinds]."""
+    share = float(np.clip(2 * found.sum() - again.sum(1).mean(), 0.0, 1.0))
+    return scaled(2 * found - again.mean(0), share)
+
+
 def interval(share: float, again: np.ndarray, confidence: float) -> tuple[float, float]:
-    """Spread of the repeats, laid around the estimate: a repeat has the noise of two draws, and its smallest bound is
-    lower than the estimate's for that reason alone."""
+    """Spread of the repeats' sums, laid around the estimate: again [repeats, kinds]."""
+    total = again.sum(1)
     beyond = (1 - confidence) / 2
-    below, above = np.quantile(again - again.mean(), [beyond, 1 - beyond])
+    below, above = np.quantile(total - total.mean(), [beyond, 1 - beyond])
     return float(np.clip(share + below, 0.0, share)), float(np.clip(share + above, share, 1.0))
