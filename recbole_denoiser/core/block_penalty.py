@@ -51,6 +51,11 @@ def _block_penalty(
             f"The Jacobian penalty needs the input of {type(block).__name__}, which the model overwrites in place: "
             "write x = x + y instead of x += y, or set gamma to 0."
         )
+    if any(hasattr(value, "get_seq_length") for value in (*call.args, *call.kwargs.values())):
+        raise UserError(
+            f"The Jacobian penalty runs {type(block).__name__} twice, and its cache of keys remembers both runs: call "
+            "the model with use_cache=False, or set gamma to 0."
+        )
     x = _input_of(call)
     if call.without_graph and not x.requires_grad:
         raise UserError(

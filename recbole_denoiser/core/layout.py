@@ -22,7 +22,7 @@ class Layout:
     """The layout of one site's weights, learned from its calls."""
 
     def __init__(self) -> None:
-        self.heads_first: bool | None = None  # of folded heads: [H*B, m, m] or [B*H, m, m]; None: not known yet
+        self.heads_first: bool | None = None  # [H, B, m, m] or folded [H*B, m, m]; None: not known yet
         self.arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None  # of the module, while it runs
         self.rng: Tensor | None = None  # random state when it began
 
@@ -36,16 +36,19 @@ class Layout:
         self.arguments = self.rng = None
 
     def open(self, x: Tensor, heads_first: Callable[[int], bool]) -> tuple[Tensor, Back]:
-        """x as [B, H, m, m], and the way back; heads_first(B) finds out how folded heads lie."""
+        """x as [B, H, m, m], and the way back; heads_first(B) finds out what the shape does not tell."""
         B = self._batch(x)
-        if x.dim() > 3:
-            if x.dim() == 4 and B is not None and x.shape[0] != B == x.shape[1]:  # [H, B, m, m]
-                return x.transpose(0, 1), lambda y: y.transpose(0, 1)
+        if x.dim() > 4 or (x.dim() == 4 and B is None):
             return x.flatten(1, -3), lambda y: y.reshape(x.shape)
-        if B is None or x.shape[0] == B:
+        if x.dim() == 3 and (B is None or x.shape[0] == B):
             return x.unsqueeze(1), lambda y: y.squeeze(1)
-        if B > 1 and self.heads_first is None:
+        assert B is not None
+        if x.dim() == 4 and not x.shape[0] == x.shape[1] == B:
+            self.heads_first = x.shape[1] == B
+        elif B > 1 and self.heads_first is None:
             self.heads_first = heads_first(B)
+        if x.dim() == 4:
+            return (x.transpose(0, 1), lambda y: y.transpose(0, 1)) if self.heads_first else (x, lambda y: y)
         if self.heads_first:
             return x.unflatten(0, (-1, B)).transpose(0, 1), lambda y: y.transpose(0, 1).flatten(0, 1)
         return x.unflatten(0, (B, -1)), lambda y: y.flatten(0, 1)
@@ -68,6 +71,8 @@ def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None
 def find_heads_first(site: Any, x: Tensor, B: int) -> bool:
     """Run the attention module again with another first sequence: the rows of x that change are its heads."""
     args, kwargs = site.layout.arguments
+    if any(hasattr(value, "get_seq_length") for value in (*args, *kwargs.values())):
+        return False  # a cache of keys would remember the trial; who has one (Hugging Face) puts the batch first
     states = first_tensor(args, kwargs)
     assert states is not None  # B was read from it
     changed = states.detach().clone()
@@ -87,10 +92,10 @@ def find_heads_first(site: Any, x: Tensor, B: int) -> bool:
         site.listeners = None
         torch.set_rng_state(now)
     rows = (again != x.detach()).flatten(1).any(1).nonzero().flatten().tolist()
-    H = x.shape[0] // B
-    if rows == list(range(H)):
+    H = x.shape[1] if x.dim() == 4 else x.shape[0] // B
+    if rows == ([0] if x.dim() == 4 else list(range(H))):
         return False
-    if rows == [h * B for h in range(H)]:
+    if rows == (list(range(H)) if x.dim() == 4 else [h * B for h in range(H)]):
         return True
     raise UserError(
         f"Attention site {site.name} has weights of shape {tuple(x.shape)} for {B} sequences, and which of them belong "

@@ -1,0 +1,309 @@
+"""Attention of every make: found by itself, without effect nowhere, and left as it was if it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from attentions import BatchFirst, Einsum, FusedKernel, HeadsFirst, OwnKernel, Projected, Shown
+from torch import Tensor, nn
+from toy_models import Block, Encoder, items_and_targets, recbole_model, softmax_encoder
+
+from recbole_denoiser.core import DenoiserConfig, Site, denoise, register_attention, unregister_attention
+from recbole_denoiser.core.functional import written_out
+from recbole_denoiser.errors import UserError
+
+ITEMS, TARGETS = items_and_targets()
+VALID = ITEMS != 0
+M = 6
+
+
+def encoder(kind: type[Projected], p: float = 0.0, layers: int = 2) -> Any:
+    torch.manual_seed(0)
+    return Encoder([Block(kind(8, 2, p), 8, p) for _ in range(layers)])
+
+
+def config(**settings: Any) -> DenoiserConfig:
+    return DenoiserConfig(**{"max_length": M, **settings})
+
+
+def fill(denoiser: Any, value: float) -> None:
+    for mask in denoiser.masks:
+        mask.phi.data.fill_(value)
+
+
+def holds(run: Callable[[], Tensor], model: nn.Module, **settings: Any) -> Any:
+    """Open masks are the plain model, closed ones are not, training works, and detaching restores every bit."""
+    model.eval()
+    before, keys = run(), list(model.state_dict())
+    members = [(name, type(m), set(m.__dict__), len(m._forward_pre_hooks)) for name, m in model.named_modules()]
+    denoiser: Any = denoise(model, config(mask_init=100.0, **settings))
+    assert len(denoiser.sites) == 2 and list(model.state_dict()) == keys
+    torch.testing.assert_close(run(), before)
+    fill(denoiser, -1.0)
+    assert (run() - before).abs().max() > 1e-3
+    fill(denoiser, 0.5)
+    model.train()
+    denoiser.loss(lambda: run().square().mean(-1)).total.backward()
+    assert all(mask.phi.grad.abs().sum() > 0 for mask in denoiser.masks)
+    model.eval()
+    denoiser.detach()
+    assert torch.equal(run(), before)
+    assert members == [(name, type(m), set(m.__dict__), len(m._forward_pre_hooks)) for name, m in model.named_modules()]
+    return denoiser
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["GPT2", "Bert"])
+def test_hugging_face(name: str, kernel: str) -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    made = getattr(transformers, f"{name}Config")(
+        vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=8,
+        intermediate_size=16, attn_implementation=kernel, bos_token_id=0, eos_token_id=0, initializer_range=0.5,
+    )  # fmt: skip
+    model = getattr(transformers, f"{name}Model")(made)
+    real = torch.ones(3, M, dtype=torch.long)
+    real[2, 4:] = 0
+    causal = name == "GPT2"
+
+    def run(**flags: Any) -> Tensor:
+        return model(ITEMS.clamp(min=1), attention_mask=real, **flags).last_hidden_state
+
+    for settings in ({}, {"mask": "content"}, {"conditional": True, "mask_form": "renormalise"}):
+        model.zero_grad()
+        holds(run, model, causal=causal, **settings)
+    denoiser = denoise(model, config(causal=causal, gamma=0.1))
+    if causal:  # its blocks are given a cache
+        with pytest.raises(UserError, match="use_cache=False"):
+            denoiser.loss(lambda: run().square().mean(-1))
+    denoiser.loss(lambda: run(use_cache=False).square().mean(-1)).total.backward()
+
+
+@pytest.mark.parametrize("flags", [{}, {"attn_flash": True}])
+def test_x_transformers(flags: dict[str, Any]) -> None:
+    from x_transformers import Decoder, TransformerWrapper
+
+    torch.manual_seed(0)
+    layers = Decoder(dim=8, depth=2, heads=2, attn_dim_head=4, **flags)
+    model = TransformerWrapper(num_tokens=20, max_seq_len=M, attn_layers=layers)
+    holds(lambda: model(ITEMS), model)
+
+
+@pytest.mark.parametrize("kind", [HeadsFirst, BatchFirst, Einsum, FusedKernel])
+@pytest.mark.parametrize("p", [0.0, 0.4])
+def test_hand_written(kind: type[Projected], p: float) -> None:
+    model = encoder(kind, p)
+    holds(lambda: model(ITEMS), model)
+    holds(lambda: model(ITEMS), model, mask_per_head=True)
+
+
+@pytest.mark.parametrize("kind", [HeadsFirst, BatchFirst, Einsum])
+@pytest.mark.parametrize("B", [2, 3])  # with two sequences there are as many as heads
+def test_a_sequence_s_mask_acts_on_its_own_heads(kind: type[Projected], B: int) -> None:
+    model = encoder(kind).eval()
+    denoise_model = denoise(model, config(mask_prior=True, mask_form="renormalise"))
+    p = torch.full((B, M), 0.1)
+    p[1, 2] = 0.9
+    seen: list[Tensor] = []
+    model.layers[0].attention.dropout.register_forward_hook(lambda module, args, out: seen.append(out))
+    with torch.no_grad(), denoise_model.valid_positions(VALID[:B], prior=p):
+        model(ITEMS[:B])
+    by_head = {
+        HeadsFirst: lambda A: A.unflatten(0, (2, B)).transpose(0, 1),
+        BatchFirst: lambda A: A.unflatten(0, (B, 2)),
+        Einsum: lambda A: A.transpose(0, 1),
+    }[kind](seen[-1])
+    assert not by_head[1, :, 3:, 2].any()
+    assert (by_head[0, :, 3:, 2] > 0).all() and (by_head[1, :, 3:, 1] > 0).all()
+
+
+def test_the_fused_kernel_written_out() -> None:
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 4, 5, 8)
+    few_k, few_v = k[:, :2], v[:, :2]
+    bools = torch.rand(2, 1, 5, 5) > 0.4
+    bools[0, 0, 2] = False  # a row that may not look at anything
+    site = Site("attention", 0, nn.Identity(), nn.Identity())
+    for flags in ({}, {"is_causal": True}, {"attn_mask": bools}, {"attn_mask": torch.randn(5, 5)}, {"scale": 0.3}):
+        torch.testing.assert_close(
+            written_out(site, q, k, v, **flags), F.scaled_dot_product_attention(q, k, v, **flags)
+        )
+    expected = F.scaled_dot_product_attention(q, few_k, few_v, enable_gqa=True)
+    torch.testing.assert_close(written_out(site, q, few_k, few_v, enable_gqa=True), expected)
+
+
+class TwoParents(nn.Module):
+    """One nn.MultiheadAttention in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shared = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.first = nn.ModuleDict({"attention": shared})
+        self.second = nn.ModuleDict({"attention": shared})
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.first["attention"](x, x, x)[0]
+        return x + self.second["attention"](x, x, x)[0]
+
+
+def test_one_attention_under_two_parents_is_masked_in_both() -> None:
+    torch.manual_seed(0)
+    model = TwoParents()
+    x = torch.randn(3, M, 8)
+    plain = model(x)
+    denoiser = denoise(model, config(causal=False))
+    fill(denoiser, -1.0)
+    with torch.no_grad():
+        model.first["attention"].out_proj.bias.zero_()
+    torch.testing.assert_close(model(x), x)
+    fill(denoiser, 0.5)
+    denoiser.loss(lambda: model(x).square().mean(-1)).total.backward()
+    denoiser.detach()
+    assert model.first["attention"] is model.second["attention"]
+    assert type(model.first["attention"]) is nn.MultiheadAttention
+    torch.testing.assert_close(model(x), plain)
+
+
+def test_a_refused_attach_leaves_the_model_as_it_was() -> None:
+    model = nn.ModuleDict({
+        "good": nn.MultiheadAttention(8, 2), "hand": HeadsFirst(), "bad": nn.MultiheadAttention(8, 2, add_bias_kv=True)
+    })  # fmt: skip
+    before = [(name, id(module), set(module.__dict__)) for name, module in model.named_modules()]
+    with pytest.raises(UserError, match="add_bias_kv"):
+        denoise(model, config())
+    assert before == [(name, id(module), set(module.__dict__)) for name, module in model.named_modules()]
+    with pytest.raises(UserError, match="put it into a module"):
+        denoise(nn.MultiheadAttention(8, 2), config())
+
+
+@pytest.fixture
+def own_kernel() -> Iterator[type[OwnKernel]]:
+    yield OwnKernel
+    unregister_attention(OwnKernel)
+
+
+def test_weights_that_nobody_sees_are_an_error_and_its_advice_works(own_kernel: type[OwnKernel]) -> None:
+    model = encoder(own_kernel)
+    denoiser = denoise(model, config())
+    for mode in (True, False):
+        model.train(mode)
+        with pytest.raises(UserError, match=r"layers\.0\.attention .OwnKernel. ran without its weights .*register_att"):
+            model(ITEMS)
+    denoiser.detach()
+    model(ITEMS)
+    register_attention(own_kernel, dropout="dropout")
+    holds(lambda: model(ITEMS), model)
+
+    def attach(site: Site) -> Callable[[], None]:
+        module: Any = site.attention
+        own = module.weights
+        module.weights = lambda scores: site.multiply(own(scores))
+        return lambda: delattr(module, "weights")
+
+    register_attention(own_kernel, attach=attach)
+    holds(lambda: model(ITEMS), model)
+    mixed = Encoder([Block(own_kernel()), Block(HeadsFirst())])
+    unregister_attention(own_kernel)
+    denoise(mixed, config(sites=("layers.1.attention",)))
+    mixed(ITEMS)
+
+
+class Normalised(nn.Module):
+    """An attention without projections of its own and with a softmax that is none of torch's."""
+
+    def __init__(self, child: nn.Module) -> None:
+        super().__init__()
+        self.mix = nn.Linear(8, 8)
+        self.normalise = child
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.normalise(x @ self.mix(x).transpose(1, 2) + mask[:, 0]) @ x
+
+
+class Normaliser(nn.Module):
+    def forward(self, scores: Tensor) -> Tensor:
+        return OwnKernel.weights(self, scores)  # type: ignore[arg-type]
+
+
+def test_a_registered_class_is_found_by_itself() -> None:
+    model = Encoder([Block(Normalised(Normaliser())) for _ in range(2)])
+    with pytest.raises(UserError, match="No attention was found"):
+        denoise(model, config())
+    register_attention(Normalised, softmax="normalise")
+    try:
+        holds(lambda: model(ITEMS), model)
+        register_attention(Normalised, softmax="softmax")
+        with pytest.raises(UserError, match=r"names 'softmax', which is no child of layers\.0\.attention"):
+            denoise(model, config())
+    finally:
+        unregister_attention(Normalised)
+    for wrong in (lambda: register_attention(Normaliser(), softmax="x"),  # type: ignore[arg-type]
+                  lambda: register_attention(Normaliser, softmax="x", dropout="y")):  # fmt: skip
+        with pytest.raises(UserError, match="register_attention"):
+            wrong()
+
+
+def test_weights_that_the_loss_does_not_use_are_an_error() -> None:
+    model = encoder(Shown)
+    denoiser = denoise(model, config())
+    with pytest.raises(UserError, match=r"does not depend on the attention weights at layers\.0\.attention, layers\.1"):
+        denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_weight_of_zero_behind_the_attention_is_a_warning(frozen: bool) -> None:
+    model = encoder(HeadsFirst)
+    model.requires_grad_(not frozen)
+    for layer in model.layers:
+        layer.attention.val_proj.weight.data.zero_()
+        layer.attention.val_proj.bias.data.zero_()
+    denoiser = denoise(model, config())
+    with pytest.warns(UserWarning, match="no influence on the loss yet"):
+        denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID)
+    denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID).total.backward()
+
+
+def fearec(dual_domain: bool) -> Any:
+    from recbole.model.sequential_recommender.fearec import FEAEncoder
+
+    settings = {"topk_factor": 1, "global_ratio": 0.6, "n_layers": 2, "MAX_ITEM_LIST_LENGTH": M, "std": False,
+                "dual_domain": dual_domain, "spatial_ratio": 0.5, "use_filter": False}  # fmt: skip
+    torch.manual_seed(0)
+    blocks = FEAEncoder(2, 2, 8, 16, 0.0, 0.0, config=settings).layer
+    return Encoder(list(blocks))
+
+
+def test_fearec_has_attention_in_its_time_domain_only() -> None:
+    model = fearec(dual_domain=True)
+    holds(lambda: model(ITEMS), model)
+    model = fearec(dual_domain=False)
+    denoise(model, config())
+    with pytest.raises(UserError, match=r"HybridAttention\) ran without its weights being seen"):
+        model.eval()(ITEMS)
+
+
+def test_a_loss_of_one_entry_is_one_number() -> None:
+    """GCSAN's loss has shape [1]."""
+    gradients = []
+    for shape in ((1,), ()):
+        torch.manual_seed(0)
+        model: Any = recbole_model("GCSAN")
+        denoiser: Any = denoise(model, config(align="start", estimator="arm"))
+        torch.manual_seed(1)
+        result = denoiser.loss(lambda: model(ITEMS, VALID.sum(1)).square().mean().reshape(shape))  # noqa: B023
+        assert result.rec.shape == ()
+        result.total.backward()
+        gradients.append(denoiser.masks[0].phi.grad)
+    assert gradients[0].any() and torch.equal(*gradients)
+
+
+def test_a_key_cache_is_told() -> None:
+    model = softmax_encoder()
+    denoise(model, config())
+    with pytest.raises(UserError, match="use_cache=False"):
+        model.layers[0].attention.softmax(torch.zeros(2, 1, 1, 6))
