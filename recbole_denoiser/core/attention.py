@@ -29,6 +29,8 @@ class AttentionCall:
         known = scores if scores is not None else A
         assert known is not None
         self.shape, self.device, self.dtype = known.shape, known.device, known.dtype
+        if form == "product" and A is None and scores is not None:
+            self._A = F.softmax(scores, dim=-1)
 
     @property
     def weights(self) -> Tensor:

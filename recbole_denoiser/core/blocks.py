@@ -111,6 +111,17 @@ class BlockRecorder:
         def forward(*args: Any, **kwargs: Any) -> Any:
             assert self.replay is not None and call.mark is not None
             self.replay.wind_to(call.mark)
-            return call.output
+            return _alias(call.output)
 
         return forward
+
+
+def _alias(value: Any) -> Any:
+    """The same values without their graph: a function of autograd would claim the tensors it returns as its own."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if type(value) in (tuple, list):
+        return type(value)(_alias(item) for item in value)
+    if type(value) is dict:
+        return {key: _alias(item) for key, item in value.items()}
+    return value

@@ -60,11 +60,14 @@ def gradients(model: Any, denoiser: Any) -> list[Tensor]:
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize(
     "settings",
-    [{"estimator": "disarm"}, {"estimator": "ar"}, {"estimator": "straight_through"}, {"estimator": "hard_concrete"},
+    [{"estimator": "disarm"}, {"estimator": "ar", "baseline": False}, {"estimator": "straight_through"},
+     {"estimator": "hard_concrete"},
      {"mask": "content"}, {"mask": "content", "estimator": "straight_through"}, {"mask_form": "renormalise"},
      {"mask_form": "renormalise", "estimator": "straight_through"}, {"conditional": True}],
 )  # fmt: skip
-def test_gradients_are_those_without_checkpoints(ways: dict[str, Any], together: bool, settings: dict[str, Any]) -> None:
+def test_gradients_are_those_without_checkpoints(
+    ways: dict[str, Any], together: bool, settings: dict[str, Any]
+) -> None:
     for kind in (SoftmaxAttention, HeadsFirst):
         model = model_of(kind, p=0.3)
         denoiser = denoise(model, DenoiserConfig(max_length=6, mask_init=0.5, beta=0.1, **settings))
