@@ -4,7 +4,7 @@
     recommender.recommend([["50", "181", "174"]], k=10).frame()
 
 A sequence needs no user of the data set: sequential models read the items. Models with user embeddings get the
-padding user for someone they have not met.
+padding user for someone they have not seen in training.
 """
 
 from __future__ import annotations
@@ -102,9 +102,15 @@ class Recommender:
         self.user_ids = run.dataset.field2token_id[run.dataset.uid_field]
 
     @classmethod
-    def load(cls, run: str | Path, data_path: str | None = None) -> Recommender:
-        """From the folder or the name of a finished run."""
-        return cls(open_run(run, data_path))
+    def load(
+        cls, run: str | Path, data_path: str | None = None, trust_checkpoint: bool = False, needs_data: bool = True
+    ) -> Recommender:
+        """From the folder or the name of a finished run.
+
+        ``needs_data=False`` reads no data: sequences of your own are answered from the maps that the run keeps.
+        ``trust_checkpoint`` allows a pickled checkpoint, which can run code.
+        """
+        return cls(open_run(run, data_path, trust=trust_checkpoint, needs_data=needs_data))
 
     @property
     def field_names(self) -> tuple[str, str, str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recbole_denoiser.cli.arguments import add_result_dir, positive
-from recbole_denoiser.errors import UserError
+from recbole_denoiser.cli.arguments import add_result_dir, add_trust, positive, say
+from recbole_denoiser.errors import UserError, printable
 
 if TYPE_CHECKING:
     from recbole_denoiser.analysis.recommend import Recommendations, Recommender
@@ -54,6 +54,7 @@ def _who(parser: Any) -> None:
     parser.add_argument("--run", required=True, help="folder or name of a finished run")
     add_result_dir(parser)
     parser.add_argument("--data_path", help="where the data set is, if it was moved since")
+    add_trust(parser)
     parser.add_argument(
         "--user", action="append", default=[], help="a user of the data set; may be given several times"
     )
@@ -68,7 +69,15 @@ def _open(options: Any) -> Recommender:
 
     if not options.user and not options.input:
         raise UserError("Say for whom: --user with a user of the data set, or --input with a file of sequences.")
-    return Recommender(open_run(options.run, options.data_path, options.result_dir))
+    return Recommender(
+        open_run(
+            options.run,
+            options.data_path,
+            options.result_dir,
+            trust=options.trust_checkpoint,
+            needs_data=bool(options.user),
+        )
+    )
 
 
 def _given(recommender: Recommender, file: str) -> Histories:
@@ -86,12 +95,12 @@ def _recommend(options: Any) -> None:
         histories, options.k, exclude_seen=not options.include_seen, progress=len(histories) > 1000
     )
     for note in found.notes():
-        print(f"Note: {note}", file=sys.stderr)
+        print(f"Note: {printable(note)}", file=sys.stderr)
     if options.output:
         _write(found, Path(options.output))
         print(f"{len(found):,} lists in {options.output}")
     else:
-        print(found.frame().to_string(index=False))
+        say(found.frame().to_string(index=False))
 
 
 def _write(found: Recommendations, file: Path) -> None:
@@ -161,7 +170,7 @@ def _pruning(options: Any) -> None:
     if options.output:
         write_text(Path(options.output) / "pruning.md", pruning.to_markdown(rows))
         write_text(Path(options.output) / "pruning.csv", pruning.to_csv(rows))
-    print(pruning.to_markdown(rows))
+    say(pruning.to_markdown(rows))
 
 
 def _variance(options: Any) -> None:

@@ -5,12 +5,26 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from recbole_denoiser.errors import printable
+
 
 def positive(text: str) -> int:
     """A whole number from 1 upwards, or argparse's message about it."""
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number >= 1, not '{text}'")
     return int(text)
+
+
+def say(text: object) -> None:
+    """Print for a person: control characters that came from a file are written out."""
+    print(printable(str(text)))
+
+
+def add_trust(parser: Any) -> None:
+    """--trust_checkpoint: the command line is the only place it comes from."""
+    parser.add_argument(
+        "--trust_checkpoint", action="store_true", help="allow a pickled checkpoint (RecBole's own), which can run code"
+    )
 
 
 def add_result_dir(parser: Any) -> None:

@@ -141,8 +141,9 @@ def _compare(options: Any) -> None:
 
 def _tune(options: Any) -> None:
     from recbole_denoiser.experiments import tune
+    from recbole_denoiser.files import require_plain_name
 
-    name = options.study or f"{options.model}-{options.dataset}"
+    name = require_plain_name(options.study or f"{options.model}-{options.dataset}", "--study")
     folder = Path(options.result_dir) / "tune" / name
     folder.mkdir(parents=True, exist_ok=True)
     study = tune.Study(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import recbole_denoiser
-from recbole_denoiser.errors import UserError
+from recbole_denoiser.errors import UserError, printable
 from recbole_denoiser.integration.paths import NO_RECBOLE
 
 PROGRAM = "recbole-denoiser"
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known.settings = parse_settings(rest)
         known.function(known)
     except UserError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {printable(str(error))}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         if error.name != "recbole":

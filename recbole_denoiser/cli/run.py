@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from recbole_denoiser.cli.arguments import add_trust, say
+
 # what RecBole's own settings mean; this package's say it themselves (integration/schema.py)
 _RECBOLE = {
     "epochs": "passes over the training data",
@@ -38,6 +40,7 @@ def add_commands(command: Callable[..., Any]) -> None:
     run.add_argument("--port", type=int, help="port of the first machine (5678; on one machine any free one)")
     run.add_argument("--world_size", type=int, default=-1, help="processes on all machines")
     run.add_argument("--group_offset", type=int, default=0, help="number of this machine's first process")
+    add_trust(run)
     run.epilog = _common_settings()
 
 
@@ -65,10 +68,11 @@ def _run(options: Any) -> None:
 
     files = [file for text in options.config_files for file in text.split()]
     arguments = {
-        "model": options.model, "dataset": options.dataset, "config_files": files, "flags": options.settings
+        "model": options.model, "dataset": options.dataset, "config_files": files, "flags": options.settings,
+        "trust_checkpoint": options.trust_checkpoint,
     }  # fmt: skip
     processes = launch.Processes(options.nproc, options.world_size, options.ip, options.port, options.group_offset)
     result = launch.run(arguments, processes) if processes.total > 1 else pipeline.run(**arguments)
     if result is not None and parallel.rank() == 0:
-        print(run_table(result))
+        say(run_table(result))
     parallel.stop()  # if torchrun started us

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from recbole_denoiser.data.atomic import check_header
+from recbole_denoiser.errors import printable
 from recbole_denoiser.integration.config import Config
 
 _TITLE_WORDS = ("title", "name")  # a column with one of these in its name holds titles
@@ -15,14 +16,14 @@ _TEXT_TYPES = ("token", "token_seq")
 
 
 def read_titles(config: Config) -> dict[str, str]:
-    """Item token -> title; empty if the data set has no titles."""
+    """Item token -> title, control characters written out; empty if the data set has no titles."""
     names = list(_columns(config))
     title = next((name for word in _TITLE_WORDS for name in names if word in name.lower()), None)
     if title is None or config["ITEM_ID_FIELD"] not in names:
         return {}
     table = _read(config, [title])
     pairs = zip(table[config["ITEM_ID_FIELD"]], table[title], strict=True)
-    return {str(item): str(text) for item, text in pairs if text}
+    return {str(item): printable(str(text), keep="") for item, text in pairs if text}
 
 
 def item_texts(config: Config) -> dict[str, str]:

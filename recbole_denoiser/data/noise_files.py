@@ -16,6 +16,7 @@ from recbole_denoiser.data.atomic import check_header
 from recbole_denoiser.data.copies import new_copy, original_settings
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.files import require_plain_name
 from recbole_denoiser.integration.config import Config
 
 
@@ -42,7 +43,7 @@ class NoisyCopy:
 def write_noisy(dataset: str, share: float, output: Path, name: str | None, settings: dict[str, Any]) -> NoisyCopy:
     """Write ``<output>/<name>/`` with the atomic files, the noise record and the data set's settings."""
     config = Config("SASRecDenoiser", dataset, flags={**settings, "train_noise": share, "noise_action": "none"})
-    name = name or f"{dataset}-noise{100 * share:g}"
+    name = require_plain_name(name or f"{dataset}-noise{100 * share:g}", "--name")
     target, source = output / name, Path(config["data_path"])
     if not share:
         raise UserError("--share 0 would replace nothing.")

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,17 @@ def default_jobs() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def start(module: str, arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """``python -m <module> <arguments>`` in a new interpreter, its output appended to ``log``."""
+def start(
+    module: str, arguments: list[str], log: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """``python -m <module> <arguments>`` in a new interpreter, its output appended to ``log``.
+
+    ``variables`` are added to its environment.
+    """
     package = str(Path(__file__).resolve().parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]  # a plain checkout is not installed
     environment = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1"), "PYTHONPATH": os.pathsep.join(paths)}
+    environment.update(variables or {})
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as stream:
         return subprocess.Popen(

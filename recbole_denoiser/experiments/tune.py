@@ -15,11 +15,14 @@ up twice are trained once. The test metrics of the runs are never looked at.
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 
@@ -36,6 +39,7 @@ from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import read_result
 
 SAMPLERS = ("tpe", "random", "grid")
+STORAGE_VARIABLE = "RECBOLE_DENOISER_STORAGE"  # how a worker gets the storage's URL
 SQLITE_WAIT_SECONDS = 100  # for another worker's write
 
 
@@ -187,9 +191,15 @@ def run_workers(study: Study, trials: int, jobs: int) -> None:
     open_study(study)  # makes the storage before the workers race for it
     specification = study.folder / "study.json"
     content = {**asdict(study), "folder": str(study.folder), "trials": trials}
+    del content["storage"]  # it may hold a password, which belongs into no file
     files.write_json(specification, content)
     logs = [study.folder / f"worker-{number + 1}.log" for number in range(jobs)]
-    workers = [processes.start("recbole_denoiser.experiments.tune", [str(specification)], log) for log in logs]
+    workers = [
+        processes.start(
+            "recbole_denoiser.experiments.tune", [str(specification)], log, {STORAGE_VARIABLE: study.storage}
+        )
+        for log in logs
+    ]
     with processes.termination_is_an_interrupt():
         try:
             codes = [worker.wait() for worker in workers]
@@ -205,7 +215,7 @@ def main(arguments: list[str]) -> int:
     content = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     trials, folder = content.pop("trials"), Path(content.pop("folder"))
     try:
-        work(Study(**content, folder=folder), trials)
+        work(Study(**content, folder=folder, storage=os.environ[STORAGE_VARIABLE]), trials)
     except UserError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
@@ -220,6 +230,17 @@ def validation_score(folder: Path, metric: str) -> float:
     if metric not in valid:
         raise UserError(f"{folder} has no validation metric {metric}; it has {', '.join(valid)}.")
     return float(valid[metric])
+
+
+def without_password(text: str, url: str) -> str:
+    """``text`` without the password of a storage URL, which belongs into no message and no file."""
+    found = re.search(r"://[^:/]*:(.*)@", url)
+    if found is None or not found.group(1):
+        return text
+    password = found.group(1)
+    for form in {password, unquote(password)}:
+        text = text.replace(form, "***")
+    return text
 
 
 def open_study(study: Study) -> Any:
@@ -249,8 +270,9 @@ def open_study(study: Study) -> Any:
             load_if_exists=True,
         )
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"The storage '{study.storage}' cannot be opened: {reason}") from error
+        reason = without_password(str(error).splitlines()[0], study.storage)
+        shown = without_password(study.storage, study.storage)
+        raise UserError(f"The storage '{shown}' cannot be opened: {reason}") from None  # the cause holds the password
     known = opened.user_attrs.get("about")
     if known is not None and known != study.about:
         changed = ", ".join(key for key, value in study.about.items() if known.get(key) != value)

@@ -200,7 +200,10 @@ class Config(RecBoleConfig):
 
     def _check_keys(self) -> None:
         known = self._known_keys()
-        for name, value in self.external_config_dict.items():
+        for name, value in list(self.external_config_dict.items()):
+            if name == "trust_checkpoint":
+                self._refuse_trust(value)
+                continue
             source = self.sources.get(name, "in config_dict")
             if name not in known:
                 near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
@@ -209,6 +212,16 @@ class Config(RecBoleConfig):
             check_value(name, value, source, self.internal_config_dict.get(name), self.model in MODELS)
             if name in PACKAGE_KEYS and name not in self.internal_config_dict and self.model not in MODELS:
                 getLogger().warning("Key '%s' (%s) has no effect on %s.", name, source, self.model)
+
+    def _refuse_trust(self, value: Any) -> None:
+        """A pickled checkpoint can run code, so a file must not be able to ask for it."""
+        if value is not False:
+            raise UserError(
+                f"trust_checkpoint ({self.sources.get('trust_checkpoint', 'in config_dict')}) is not a setting: trust "
+                f"comes from the command line of run, recommend or explain (--trust_checkpoint) or from the argument "
+                f"trust_checkpoint in Python, never from a file."
+            )
+        del self.external_config_dict["trust_checkpoint"]
 
     def _known_keys(self) -> set[str]:
         return self.all_keys() | set(self.internal_config_dict)
@@ -277,9 +290,14 @@ def plain_value(value: Any) -> Any:
 def config_from_plain(values: dict[str, Any]) -> Config:
     """The configuration of a finished run, from the plain values in its checkpoint or result file."""
     skip = {*DERIVED, "model", "dataset", "data_path", "device", "train_neg_sample_args", "valid_neg_sample_args",
-            "test_neg_sample_args", "resume"}  # fmt: skip
+            "test_neg_sample_args", "resume", "trust_checkpoint"}  # fmt: skip
+    for name in ("model", "dataset", "data_path"):
+        if not isinstance(values.get(name), str):
+            raise UserError(f"The settings of the run are damaged: {name} is {values.get(name)!r}, not a text.")
     kept = {name: value for name, value in values.items() if name not in skip}
     negatives = values.get("train_neg_sample_args") or {}
+    if not isinstance(negatives, dict):
+        raise UserError(f"The settings of the run are damaged: train_neg_sample_args is {negatives!r}, not a mapping.")
     if negatives.get("distribution", "none") != "none":
         kept["train_neg_sample_args"] = negatives
     else:

@@ -116,7 +116,6 @@ RUN_KEYS = [
     ),
     Key("label", str, "Name of the run in tables; empty: the model's name.", optional=True),
     Key("resume", bool, "Continue this run where it was interrupted."),
-    Key("trust_checkpoint", bool, "Allow pickled files (RecBole's old checkpoints and caches), which can run code."),
     Key("num_threads", int, "CPU threads of torch; empty: torch's own choice.", at_least=1, optional=True),
     Key(
         "on_nonfinite",

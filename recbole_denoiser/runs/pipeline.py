@@ -26,9 +26,9 @@ from recbole_denoiser.integration.registry import dataset_class, model_class, tr
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import RESULT_FILE
+from recbole_denoiser.runs.tokens import Tokens, write_tokens
 from recbole_denoiser.training.evaluation import RankCollector, evaluation_loader
 
-DETECTION_FILE, DETECTOR_FILE = "detection.npz", "detector.npz"  # posteriors of the training part; the detector
 COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
 
 
@@ -90,7 +90,16 @@ def build_model(config: Config, train_dataset: Any) -> Any:
     """The model of the configuration, freshly initialised from the seed."""
     keep_freed_memory()
     init_seed(config["seed"] + parallel.rank(), config["reproducibility"])  # each process draws its own masks
-    return model_class(config["model"])(config, train_dataset).to(config["device"])
+    try:
+        return model_class(config["model"])(config, train_dataset).to(config["device"])
+    except MemoryError as error:
+        raise UserError(f"{config['model']} of these sizes does not fit into memory.") from error
+    except RuntimeError as error:
+        if "alloc" not in str(error):
+            raise
+        raise UserError(
+            f"{config['model']} of these sizes does not fit into memory: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def run(
@@ -106,6 +115,7 @@ def run(
     time: str = "time",
     title: str | None = None,
     core: int = 0,
+    trust_checkpoint: bool = False,
 ) -> dict[str, Any]:
     """Train, reload the best checkpoint, test, and write ``<result_dir>/<run>/``; gives the content of result.json.
 
@@ -115,7 +125,7 @@ def run(
     again; the same rows have the same name.
     """
     if data is None:
-        return run_config(Config(model, dataset or "ml-100k", config_files, config_dict, flags))
+        return run_config(Config(model, dataset or "ml-100k", config_files, config_dict, flags), trust_checkpoint)
     given = {**(config_dict or {}), **(flags or {})}
     if "data_path" in given:
         raise UserError("data_path cannot be set together with data: the DataFrame is written below result_dir.")
@@ -125,29 +135,36 @@ def run(
     written = prepare_frame(data, Columns(user, item, time, title), folder, dataset or "events", core)
     getLogger().info("%s", written)
     flags = {**(flags or {}), "data_path": str(folder)}
-    return run_config(Config(model, written.name, config_files, config_dict, flags))
+    return run_config(Config(model, written.name, config_files, config_dict, flags), trust_checkpoint)
 
 
-def run_config(config: Config) -> dict[str, Any]:
-    """``run`` for a ready configuration."""
+def run_config(config: Config, trust_checkpoint: bool = False) -> dict[str, Any]:
+    """``run`` for a ready configuration; ``trust_checkpoint`` allows pickled checkpoints, which can run code."""
     begin = perf_counter()
     folder = _begin(config)
     data = load_data(config)
-    _log_data(data, config)
+    tokens = Tokens.of(data.dataset)
+    statistics = {**results.data_statistics(data.dataset, data.train._dataset), "tokens": tokens.fingerprint()}
+    _log_data(data, config, statistics)
     _require_test_rows(data, config)
     model = build_model(config, data.train._dataset)
     getLogger().info("%s: %s trainable parameters", config["model"], f"{count_parameters(model):,}")
-    trainer, seconds_before = _train(config, model, data)
+    trainer = trainer_class(config["model"])(config, model)
+    trainer.trust_checkpoint = trust_checkpoint
+    trainer.data_identity = {name: statistics[name] for name in ("sha256", "tokens")}
+    seconds_before = _train(config, trainer, data)
     valid, test = _evaluate(trainer, data.valid, config), _evaluate(trainer, data.test, config)
     for warning in mask_warnings(model, trainer.history):
         getLogger().warning("%s", warning)
-    content = _content(config, data, trainer, valid.metrics, test.metrics)
+    content = _content(config, trainer, valid.metrics, test.metrics)
+    content |= {"data": statistics, "noise": results.noise_summary(data.dataset)}
     content["seconds"] = seconds_before + perf_counter() - begin
     if parallel.rank() == 0:
         results.write_ranks(folder, data.dataset, {"valid": valid.ranks, "test": test.ranks})
         results.write_negatives(folder, {"valid": data.valid, "test": data.test})
         results.write_noise(folder, data.dataset)
-        _keep_detection(data.dataset, folder)
+        results.keep_detection(data.dataset, folder)
+        write_tokens(folder, tokens)
         files.write_json(folder / RESULT_FILE, content)  # last: a folder with result.json is a finished run
     return content
 
@@ -171,14 +188,13 @@ def _begin(config: Config) -> Path:
     return folder
 
 
-def _train(config: Config, model: Any, data: Data) -> tuple[Any, float]:
-    """The trainer after its last epoch, and the seconds that earlier attempts at this run took."""
-    trainer = trainer_class(config["model"])(config, model)
+def _train(config: Config, trainer: Any, data: Data) -> float:
+    """Train to the last epoch; returns the seconds that earlier attempts at this run took."""
     if config["resume"] and parallel.from_first(trainer.resume_file.is_file):
         trainer.resume_checkpoint(trainer.resume_file)
     before = sum(record["train_seconds"] + record.get("valid_seconds", 0.0) for record in trainer.history)
     trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
-    return trainer, before
+    return before
 
 
 @dataclass(frozen=True)
@@ -192,8 +208,8 @@ def _evaluate(trainer: Any, loader: Any, config: Config) -> _Evaluated:
     return _Evaluated(metrics, trainer.ranks)
 
 
-def _content(config: Config, data: Data, trainer: Any, valid: Any, test: Any) -> dict[str, Any]:
-    """What result.json holds, but for the time; runs/record.py reads it."""
+def _content(config: Config, trainer: Any, valid: Any, test: Any) -> dict[str, Any]:
+    """What result.json holds, but for the data and the time; runs/record.py reads it."""
     model = trainer.model
     return {
         "run": config["run_name"],
@@ -202,9 +218,8 @@ def _content(config: Config, data: Data, trainer: Any, valid: Any, test: Any) ->
         "dataset": config["dataset"],
         "seed": config["seed"],
         "config": config.plain(),
-        "data": data_statistics(data),
-        "noise": noise_summary(data.dataset),
         "versions": results.versions(),
+        "commit": results.commit(),
         "environment": results.environment(),
         "epochs": trainer.history,
         "best_epoch": trainer.best_epoch,
@@ -243,39 +258,7 @@ def count_parameters(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
-def data_statistics(data: Data) -> dict[str, Any]:
-    """Size and fingerprint of the data set, and how many of its training items noise replaced."""
-    dataset = data.dataset
-    ours = isinstance(dataset, SequenceDataset)  # a few of RecBole's models have a data set class of their own
-    noise = dataset.noise if ours else None
-    return {
-        "users": dataset.user_num - 1,
-        "items": dataset.item_num - 1,
-        "interactions": dataset.interaction_count() if ours else len(dataset.inter_feat),
-        "train_rows": len(data.train._dataset),
-        "replaced": 0 if noise is None else len(noise.index),
-        "sha256": dataset.fingerprint() if ours else "",
-    }
-
-
-def noise_summary(dataset: Any) -> dict[str, Any] | None:
-    """What the noise detector found and what was done about it."""
-    cleaning = getattr(dataset, "cleaning", None)
-    return None if cleaning is None else cleaning.summary()
-
-
-def _keep_detection(dataset: Any, folder: Path) -> None:
-    """The posteriors and the fitted detector go with the run, which then reads the same data when it is opened."""
-    cleaning = getattr(dataset, "cleaning", None)
-    if cleaning is None:
-        return
-    files.copy(cleaning.detection.file, folder / DETECTION_FILE)
-    if cleaning.detection.detector_file.is_file():
-        files.copy(cleaning.detection.detector_file, folder / DETECTOR_FILE)
-
-
-def _log_data(data: Data, config: Config) -> None:
-    numbers = data_statistics(data)
+def _log_data(data: Data, config: Config, numbers: dict[str, Any]) -> None:
     getLogger().info(
         "%s: %s users, %s items, %s interactions; %s training rows (%s)",
         config["dataset"],

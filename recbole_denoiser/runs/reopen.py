@@ -7,17 +7,21 @@ Everything that needs a trained model comes here (recommend, explain, pruning, v
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.data.items import read_titles
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
-from recbole_denoiser.runs.pipeline import DETECTION_FILE, Data, Parts, build_model, make_loaders, read_data
+from recbole_denoiser.runs.pipeline import Data, Parts, build_model, make_loaders, read_data
 from recbole_denoiser.runs.record import find_run, read_result
+from recbole_denoiser.runs.results import DETECTION_FILE
+from recbole_denoiser.runs.tokens import KeptDataset, NeedsDataError, Tokens, read_tokens
 from recbole_denoiser.training import checkpoint
 
 
@@ -69,13 +73,15 @@ def open_run(
     data_path: str | None = None,
     result_dir: str | Path = "results",
     trust: bool = False,
+    needs_data: bool = True,
     changes: Mapping[str, Any] | None = None,
 ) -> OpenRun:
     """Data set and best checkpoint of a run.
 
     ``data_path`` says where the data is, if it was moved; ``trust`` allows a pickled checkpoint, which can run code:
     it comes from the caller alone, never from a file. ``changes`` are other settings for the model; what the denoiser
-    then has and the checkpoint has not starts fresh.
+    then has and the checkpoint has not starts fresh. ``needs_data=False``: if the run keeps its token maps and its
+    model asks for no more, the data is not read at all.
     """
     folder = find_run(name, result_dir)
     result = read_result(folder)
@@ -87,19 +93,38 @@ def open_run(
     file = checkpoint_file(folder, result["checkpoint"])
     state = checkpoint.load(file, config["device"], trust)
     kept = folder / DETECTION_FILE if (config["noise_action"] or "none") != "none" else None
-    parts, model = _rebuild(config, state, file, kept, fresh_masks=bool(changes))
-    return OpenRun(folder, result, config, parts, model)
-
-
-def _rebuild(
-    config: Config, state: dict[str, Any], file: str | Path, kept: Path | None = None, fresh_masks: bool = False
-) -> tuple[Parts, Any]:
-    """The data and the trained model of a configuration and a checkpoint."""
+    tokens = read_tokens(folder)
+    fresh = "denoiser." if changes else None
+    if tokens is not None and not needs_data:
+        stand_in: Any = KeptDataset(config, tokens)
+        with suppress(NeedsDataError):  # a model that reads more than the maps
+            model = _trained(config, stand_in, state, file, fresh)
+            return OpenRun(folder, result, config, Parts(stand_in, stand_in, stand_in, stand_in), model)
     parts = read_data(config, kept)
-    model = build_model(config, parts.train)
-    checkpoint.load_weights(model, state, file, fresh="denoiser." if fresh_masks else None)
+    known = {"sha256": result["data"].get("sha256"), "tokens": tokens and tokens.fingerprint()}
+    _require_same_data(parts.dataset, known, config, folder)
+    return OpenRun(folder, result, config, parts, _trained(config, parts.train, state, file, fresh))
+
+
+def _trained(config: Config, train: Any, state: dict[str, Any], file: str | Path, fresh: str | None = None) -> Any:
+    """The trained model of a configuration and a checkpoint."""
+    model = build_model(config, train)
+    checkpoint.load_weights(model, state, file, fresh)
     model.eval()
-    return parts, model
+    return model
+
+
+def _require_same_data(dataset: Any, known: Mapping[str, Any], config: Config, origin: str | Path) -> None:
+    """UserError if the data is not what the model was trained on: ids follow the file, so answers would be wrong."""
+    now = {"tokens": lambda: Tokens.of(dataset).fingerprint()}
+    if isinstance(dataset, SequenceDataset):
+        now["sha256"] = dataset.fingerprint
+    if any(known.get(name) and known[name] != fingerprint() for name, fingerprint in now.items()):
+        raise UserError(
+            f"The data set in {config['data_path']} is not the one that {origin} was trained on: its file has changed "
+            f"since, and the model's items would be mistaken for others. Put the old file back, say where it is with "
+            f"data_path, or train again; sequences of your own (--input) need no data if the run keeps tokens.npz."
+        )
 
 
 def checkpoint_file(folder: Path, recorded: str | None) -> Path:
@@ -121,8 +146,9 @@ def _moved(path: Path, folder: Path) -> Path:
 def load_data_and_model(model_file: str, trust: bool = False) -> tuple[Any, ...]:
     """Replaces ``recbole.quick_start.load_data_and_model`` for checkpoints with plain settings."""
     state = checkpoint.load(model_file, trust=trust)
-    settings = state["config"]
-    config = config_from_plain(settings if isinstance(settings, dict) else dict(settings.final_config_dict))
-    parts, model = _rebuild(config, state, model_file)
+    config = config_from_plain(checkpoint.plain_settings(state))
+    parts = read_data(config)
+    _require_same_data(parts.dataset, state.get("data") or {}, config, model_file)
+    model = _trained(config, parts.train, state, model_file)
     data = make_loaders(config, parts)
     return config, model, data.dataset, data.train, data.valid, data.test

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import json
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import recbole_denoiser
 from recbole_denoiser.data.dataset import SequenceDataset
-from recbole_denoiser.files import require_plain_name, write_arrays
+from recbole_denoiser.files import copy, require_plain_name, write_arrays
 from recbole_denoiser.integration.config import Config
 from recbole_denoiser.integration.schema import deciding
 from recbole_denoiser.training.evaluation import CandidateLoader, RankCollector
 
 RANKS_FILE = "ranks.npz"
 NOISE_FILE = "noise.npz"
+DETECTION_FILE, DETECTOR_FILE = "detection.npz", "detector.npz"  # posteriors of the training part; the detector
 
 
 # Settings that came later, with the value that says what runs before them did. A setting that is not listed stands for
@@ -66,6 +70,51 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"  # a plain checkout has no metadata of its own
     return found
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of this package's checkout, with "+" if its files were changed since; else the installed version."""
+    root = Path(recbole_denoiser.__file__).resolve().parent.parent
+    version = f"version {recbole_denoiser.__version__}"
+    if not (root / ".git").exists():
+        return version
+    try:
+        asked = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):  # no git, or a repository of somebody else
+        return version
+    return done.stdout.strip() or version
+
+
+def data_statistics(dataset: Any, train: Any) -> dict[str, Any]:
+    """Size and fingerprint of the data set, and how many of its training items noise replaced."""
+    ours = isinstance(dataset, SequenceDataset)  # a few of RecBole's models have a data set class of their own
+    noise = dataset.noise if ours else None
+    return {
+        "users": dataset.user_num - 1,
+        "items": dataset.item_num - 1,
+        "interactions": dataset.interaction_count() if ours else len(dataset.inter_feat),
+        "train_rows": len(train),
+        "replaced": 0 if noise is None else len(noise.index),
+        "sha256": dataset.fingerprint() if ours else "",
+    }
+
+
+def noise_summary(dataset: Any) -> dict[str, Any] | None:
+    """What the noise detector found and what was done about it."""
+    cleaning = getattr(dataset, "cleaning", None)
+    return None if cleaning is None else cleaning.summary()
+
+
+def keep_detection(dataset: Any, folder: Path) -> None:
+    """The posteriors and the fitted detector go with the run, which then reads the same data when it is opened."""
+    cleaning = getattr(dataset, "cleaning", None)
+    if cleaning is None:
+        return
+    copy(cleaning.detection.file, folder / DETECTION_FILE)
+    if cleaning.detection.detector_file.is_file():
+        copy(cleaning.detection.detector_file, folder / DETECTOR_FILE)
 
 
 def write_ranks(folder: Path, dataset: Any, ranks: dict[str, RankCollector]) -> None:

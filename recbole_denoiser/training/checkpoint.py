@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import random
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import write_atomically
 from recbole_denoiser.integration.config import plain_value
+from recbole_denoiser.integration.schema import DERIVED, PLACES
 
 FORMAT = 1  # raised when the content of a checkpoint changes
 
@@ -47,8 +50,10 @@ def load(file: str | Path, device: Any = "cpu", trust: bool = False) -> dict[str
     ) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"Checkpoint '{file}' cannot be read; it may be cut off: {reason}") from error
-    if not isinstance(state, dict) or "state_dict" not in state or "config" not in state:
+    if not isinstance(state, dict) or not isinstance(state.get("state_dict"), dict) or state.get("config") is None:
         raise UserError(f"'{file}' is not a checkpoint: it has no model weights and settings.")
+    if not isinstance(state["config"], dict) and not (trust and hasattr(state["config"], "final_config_dict")):
+        raise UserError(f"'{file}' is not a checkpoint: its settings are no mapping.")
     if state.get("format", FORMAT) != FORMAT:
         raise UserError(f"Checkpoint '{file}' has format {state['format']}; this version reads format {FORMAT}.")
     return state
@@ -66,11 +71,77 @@ def load_weights(model: Any, state: dict[str, Any], file: str | Path, fresh: str
             other = {name: value for name, value in weights.items() if not name.startswith(fresh) or name in own}
             weights = {**own, **other}
         model.load_state_dict(weights)
-    except RuntimeError as error:
-        origin = f"{state['config']['model']} on {state['config']['dataset']}"
-        reason = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
+    except (RuntimeError, TypeError, AttributeError, ValueError) as error:
+        settings = plain_settings(state)
+        origin = f"{settings.get('model')} on {settings.get('dataset')}"
+        lines = str(error).splitlines()
+        reason = "; ".join(line.strip() for line in lines[1:3] or lines)
         raise UserError(f"The weights in '{file}' (of {origin}) do not fit this model: {reason}") from error
-    model.load_other_parameter(state.get("other_parameter"))
+    other = state.get("other_parameter") or {}
+    if set(other) != set(model.other_parameter()):  # a file must not set attributes of its own choice
+        raise UserError(f"'{file}' is damaged: its other_parameter is not that of {type(model).__name__}.")
+    model.load_other_parameter(other)
+
+
+def plain_settings(state: dict[str, Any]) -> dict[str, Any]:
+    """The settings in a checkpoint as plain values; a trusted one of RecBole's holds a Config."""
+    settings = state["config"]
+    found = settings if isinstance(settings, dict) else settings.final_config_dict
+    return {key: plain_value(value) for key, value in found.items()}
+
+
+# ---- resuming ----
+
+# what a checkpoint needs to be resumed, beside weights and settings; RecBole's own lack most of it
+_RESUME: dict[str, type | tuple[type, ...]] = {
+    "epoch": int, "cur_step": int, "stopped": bool, "best_epoch": int, "best_valid_score": (int, float),
+    "history": list, "optimizer": dict, "scaler": dict, "random": (dict, list), "loader": torch.Tensor,
+}  # fmt: skip
+_MAY_CHANGE = PLACES | DERIVED | {"epochs"}
+
+
+def require_resumable(
+    state: dict[str, Any], settings: dict[str, Any], identity: dict[str, str] | None, file: str | Path
+) -> None:
+    """UserError unless the checkpoint is complete, and of the same settings and data: other ones would be reported for
+    all epochs. ``epochs``, and where and how the run runs, may change.
+    """
+    missing = [name for name, kind in _RESUME.items() if not isinstance(state.get(name), kind)]
+    if not missing and not all(isinstance(record, dict) for record in state["history"]):
+        missing = ["history"]
+    if missing:
+        raise UserError(
+            f"'{file}' cannot be resumed: it lacks {', '.join(missing)}. RecBole's own checkpoints keep no state of "
+            f"the training; leave --resume out to begin again."
+        )
+    before, now = plain_settings(state), {key: plain_value(value) for key, value in settings.items()}
+    if not {"model", "dataset", "seed"} <= before.keys():
+        raise UserError(f"'{file}' cannot be resumed: its settings are not complete.")
+    # a setting that only one of the two knows belongs to another version of this package or of RecBole
+    changed = [name for name in sorted(before.keys() & now.keys() - _MAY_CHANGE) if before[name] != now[name]]
+    if changed:
+        some = ", ".join(f"{name} {before[name]!r} (now {now[name]!r})" for name in changed[:5])
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise UserError(
+            f"'{file}' was begun with other settings: {some}{more}. Only epochs and places may change; leave --resume "
+            f"out, or choose another run_name."
+        )
+    known = state.get("data")
+    if known is not None and identity is not None and known != identity:
+        raise UserError(
+            f"'{file}' was begun on other data: the data set has changed since. Put the old file back, or leave "
+            f"--resume out."
+        )
+
+
+@contextmanager
+def damage_is_told(file: str | Path) -> Iterator[None]:
+    """Whatever torch and NumPy raise for a state that is not theirs is one message."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"'{file}' cannot be resumed, it is damaged: {reason}") from error
 
 
 # ---- random number generators, for exact resuming ----

@@ -47,6 +47,9 @@ class SequenceTrainer(Trainer):
     best_valid_result: dict[str, float] | None
     item_tensor: Any
 
+    trust_checkpoint = False  # whether a pickled checkpoint, which can run code, may be read; never from a file
+    data_identity: dict[str, str] | None = None  # fingerprints of the data that the model is trained on
+
     def __init__(self, config: Any, model: Any) -> None:
         with parallel.as_single_process(config):  # RecBole would wrap the model's forward, not its loss
             super().__init__(config, model)
@@ -253,6 +256,7 @@ class SequenceTrainer(Trainer):
             return
         state = {
             "config": {key: plain_value(value) for key, value in self.config.final_config_dict.items()},
+            "data": self.data_identity,
             "epoch": epoch,
             "cur_step": self.cur_step,
             "stopped": self.stopped,
@@ -271,7 +275,8 @@ class SequenceTrainer(Trainer):
 
     def resume_checkpoint(self, resume_file: str | Path) -> None:
         """Continue after the last finished epoch, exactly as if there had been no interruption."""
-        state = parallel.from_first(lambda: checkpoint.load(resume_file, self.device))
+        state = parallel.from_first(lambda: checkpoint.load(resume_file, self.device, self.trust_checkpoint))
+        checkpoint.require_resumable(state, self.config.final_config_dict, self.data_identity, resume_file)
         states = state["random"] if isinstance(state["random"], list) else [state["random"]]
         if len(states) != parallel.world_size():
             raise UserError(
@@ -279,14 +284,17 @@ class SequenceTrainer(Trainer):
                 f"not by {parallel.world_size()}."
             )
         checkpoint.load_weights(self.model, state, resume_file)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
+        with checkpoint.damage_is_told(resume_file):
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.scaler.load_state_dict(state["scaler"])
         self.start_epoch = state["epoch"] + 1
         self.cur_step, self.stopped = state["cur_step"], state["stopped"]
         self.best_epoch, self.history = state["best_epoch"], state["history"]
         self.best_valid_score, self.best_valid_result = state["best_valid_score"], state["best_valid_result"]
         self.pending_loader_state = state["loader"].cpu()
-        checkpoint.restore_random_states(states[parallel.rank()])
+        with checkpoint.damage_is_told(resume_file):
+            checkpoint.restore_random_states(states[parallel.rank()])
+            torch.Generator().set_state(self.pending_loader_state)
         if parallel.rank() == 0:
             for file in (self.resume_file, Path(self.saved_model_file)):
                 files.remove_leftovers(file)
@@ -303,8 +311,7 @@ class SequenceTrainer(Trainer):
             return None
         if load_best_model:
             file = model_file or self.saved_model_file
-            trust = bool(self.config["trust_checkpoint"])
-            state = parallel.from_first(lambda: checkpoint.load(file, self.device, trust=trust))
+            state = parallel.from_first(lambda: checkpoint.load(file, self.device, self.trust_checkpoint))
             checkpoint.load_weights(self.model, state, file)
         self.model.eval()
         self.ranks = RankCollector()
