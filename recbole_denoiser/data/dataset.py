@@ -24,7 +24,7 @@ from recbole_denoiser.data import detection
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
 from recbole_denoiser.data.cleaning import Cleaning, clean
 from recbole_denoiser.data.items import item_texts
-from recbole_denoiser.data.negatives import NegativeSampler, SeenItems
+from recbole_denoiser.data.negatives import NegativeSampler, SeenItems, item_popularity
 from recbole_denoiser.data.noise import Noise, draw_noise, noise_arrays, with_noise
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
@@ -163,11 +163,10 @@ class SequenceDataset(SequentialDataset):
         if len(parts[TRAIN]) == 0:
             split = self.config["eval_args"]["split"]
             raise UserError(f"Data set '{self.dataset_name}': the split {split} leaves nothing to train on.")
-        if self.config["train_negatives"] and self.config["loss_type"] in ("BCE", "BPR"):
-            train = parts[TRAIN].inter_feat
-            train.negatives = NegativeSampler(self.training_histories(train), self.config["train_negatives"])
+        parts[TRAIN].inter_feat.negatives = self._training_negatives(parts[TRAIN])
         if self.config["train_rows"] == "sequences":
             parts[TRAIN].inter_feat = self._training_sequences(parts[TRAIN].inter_feat)
+            parts[TRAIN].inter_feat.to_longest = self.config["train_batches"] == "bucketed"
         return parts
 
     def _refuse_benchmark(self) -> None:
@@ -205,6 +204,24 @@ class SequenceDataset(SequentialDataset):
     def _training_sequences(self, train: SequenceRows) -> SequenceRows:
         windows = self.config["long_history"] == "windows"
         return sequence_rows(self.flat, train.target.numpy(), self.max_item_list_len, windows, train.negatives)
+
+    def _training_negatives(self, train: SequenceDataset) -> NegativeSampler | None:
+        """The sampler of negatives per position, for this package's models and the objectives that need one."""
+        k, loss, sampling = (self.config[name] for name in ("train_negatives", "loss_type", "negative_sampling"))
+        if not k or loss == "CE":
+            return None
+        if loss in ("SSM", "gBCE") and k > self.item_num - 2:
+            raise UserError(
+                f"train_negatives = {k} with loss_type: {loss}: data set '{self.dataset_name}' has {self.item_num - 1} "
+                f"item(s), so at most {self.item_num - 2} can be negatives."
+            )
+        if self.config["negatives_shared"] or sampling == "in_batch":
+            return None
+        rows = train.inter_feat
+        popularity = None
+        if sampling == "popularity":
+            popularity = item_popularity(train.counter(self.iid_field), self.item_num)
+        return NegativeSampler(self.training_histories(rows), k, popularity)
 
     def training_histories(self, train: SequenceRows) -> SeenItems:
         """What each user met in training: the targets and the first interaction of every user."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -42,20 +43,36 @@ class SeenItems:
             )
 
 
-class NegativeSampler:
-    """Uniform items outside the user's training history, ``count`` per position."""
+def item_popularity(counts: Mapping[int, int], n_items: int) -> np.ndarray:
+    """[n_items] share of each item among the training targets; an item without any counts as one, the padding as 0."""
+    popularity = np.ones(n_items)
+    for item, count in counts.items():
+        popularity[item] = max(count, 1)
+    popularity[0] = 0.0
+    return popularity / popularity.sum()
 
-    def __init__(self, histories: SeenItems, count: int) -> None:
+
+class NegativeSampler:
+    """Items outside the user's training history, ``count`` per position: uniform, or by ``popularity`` [n_items]."""
+
+    def __init__(self, histories: SeenItems, count: int, popularity: np.ndarray | None = None) -> None:
         histories.require_unmet(1)
         self.histories, self.count = histories, count
+        self.cumulative = None if popularity is None else torch.from_numpy(np.cumsum(popularity[1:]))
+
+    def _items(self, shape: tuple[int, ...]) -> Tensor:
+        if self.cumulative is None:
+            return torch.randint(1, self.histories.n_items, shape)
+        at = torch.rand(shape, dtype=torch.float64) * self.cumulative[-1]
+        return 1 + torch.searchsorted(self.cumulative, at, right=True).clamp(max=len(self.cumulative) - 1)
 
     def draw(self, user: Tensor, length: int) -> Tensor:
         """[B] users -> [B, length, count] items."""
         user = user.view(-1, 1, 1).expand(-1, length, self.count)
-        item = torch.randint(1, self.histories.n_items, user.shape)
+        item = self._items(tuple(user.shape))
         met = self.histories.contain(user, item).nonzero(as_tuple=True)
         while len(met[0]):
-            redrawn = torch.randint(1, self.histories.n_items, met[0].shape)
+            redrawn = self._items(tuple(met[0].shape))
             item[met] = redrawn
             again = self.histories.contain(user[met], redrawn)
             met = tuple(index[again] for index in met)

@@ -85,6 +85,7 @@ class SequenceRows:
         negatives: Any = None,
     ) -> None:
         self.flat, self.max_length, self.whole, self.negatives = flat, max_length, whole, negatives
+        self.to_longest = False  # cut a batch to its longest row instead of max_length
         self.start = torch.from_numpy(np.ascontiguousarray(start, dtype=flat.index_type))  # [R]
         self.target = torch.from_numpy(np.ascontiguousarray(target, dtype=flat.index_type))  # [R]
 
@@ -119,7 +120,7 @@ class SequenceRows:
 
     def subset(self, index: np.ndarray) -> SequenceRows:
         """The rows at ``index``, still uncut."""
-        return SequenceRows(
+        rows = SequenceRows(
             self.flat,
             self.start.numpy()[index],
             self.target.numpy()[index],
@@ -127,6 +128,8 @@ class SequenceRows:
             self.whole,
             self.negatives,
         )
+        rows.to_longest = self.to_longest
+        return rows
 
     def sort(self, by: str | list[str], ascending: bool = True) -> None:
         """Stable sort of the rows by fields of their targets, first field most significant."""
@@ -141,7 +144,8 @@ class SequenceRows:
         flat, fields = self.flat, self.flat.fields
         start, target = self.start[rows].long(), self.target[rows].long()  # [B]
         length = target - start
-        steps = torch.arange(self.max_length)
+        width = max(int(length.max()), 1) if self.to_longest and len(length) else self.max_length
+        steps = torch.arange(width)
         inside = steps < length[:, None]  # [B, n]
         index = torch.where(inside, start[:, None] + steps, 0)  # [B, n]
         batch = {fields.length: length}
@@ -154,7 +158,7 @@ class SequenceRows:
             if fields.posterior in flat.columns:
                 batch[fields.target_posterior] = _padded(flat.columns[fields.posterior], index + 1, inside)
         if self.negatives is not None:
-            batch[fields.negative_list] = self.negatives.draw(batch[fields.user], self.max_length)
+            batch[fields.negative_list] = self.negatives.draw(batch[fields.user], width)
         return Interaction(batch)
 
     def covered_targets(self) -> np.ndarray:

@@ -249,6 +249,8 @@ class Config(RecBoleConfig):
                 f"noise_action = weight: {self.model} has a loss of its own, which cannot be weighted; use remove, or "
                 f"one of {', '.join(MODELS)}."
             )
+        if final["train_batches"] == "bucketed" and not getattr(self.model_class, "trains_on_sequences", False):
+            raise UserError(f"train_batches = bucketed: {self.model} reads n items of every row; it takes shuffled.")
         metric = final["valid_metric"].lower().split("@")
         if metric[0] not in {m.lower() for m in final["metrics"]} or (
             len(metric) == 2 and int(metric[1]) not in final["topk"]

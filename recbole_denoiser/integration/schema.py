@@ -6,63 +6,10 @@ Default values stand in ``properties/``. ``docs/configuration.md`` is generated 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recbole_denoiser.errors import UserError
-
-
-@dataclass(frozen=True)
-class Key:
-    """One configuration key; ``at_least`` / ``at_most`` are inclusive, ``above`` / ``below`` exclusive."""
-
-    name: str
-    type: type
-    help: str = ""
-    choices: tuple[Any, ...] | None = None
-    at_least: float | None = None
-    above: float | None = None
-    at_most: float | None = None
-    below: float | None = None
-    optional: bool = False
-
-    def allowed(self) -> str:
-        """What may be written, in words."""
-        if self.choices is not None:
-            text = " | ".join(str(choice) for choice in self.choices)
-        else:
-            text = {int: "a whole number", float: "a number", bool: "True | False", str: "a text", list: "a list"}.get(
-                self.type, "a mapping"
-            )
-            for word, bound in (
-                (">=", self.at_least),
-                (">", self.above),
-                ("<=", self.at_most),
-                ("<", self.below),
-            ):
-                text += f" {word} {bound:g}" if bound is not None else ""
-        return f"{text}, or empty" if self.optional else text
-
-    def problem(self, value: Any) -> bool:
-        """True if ``value`` is not allowed."""
-        if value is None:
-            return not self.optional
-        if self.choices is not None:
-            return value not in self.choices
-        if self.type is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, self.type) or (self.type is not bool and isinstance(value, bool)):
-            return True
-        return isinstance(value, (int, float)) and not self._in_range(value)
-
-    def _in_range(self, value: float) -> bool:
-        return (
-            (self.at_least is None or value >= self.at_least)
-            and (self.above is None or value > self.above)
-            and (self.at_most is None or value <= self.at_most)
-            and (self.below is None or value < self.below)
-        )
-
+from recbole_denoiser.integration.key import Key
 
 RUN_KEYS = [
     Key(
@@ -78,6 +25,13 @@ RUN_KEYS = [
         "With `train_rows: sequences`, what happens to a user with more than n items: `last` keeps the newest "
         "n, `windows` makes a row of every n.",
         choices=("last", "windows"),
+    ),
+    Key(
+        "train_batches",
+        str,
+        "`bucketed`: rows of similar length share a batch, which is cut to the longest; batches have as many positions "
+        "as `train_batch_size` rows of mean length. `shuffled`: `train_batch_size` rows at random.",
+        choices=("bucketed", "shuffled"),
     ),
     Key(
         "eval_negatives",
@@ -135,15 +89,30 @@ BACKBONE_KEYS = [
     Key(
         "loss_type",
         str,
-        "`BCE` (eq. 7, sampled negatives), `CE` (softmax over all items) or `BPR`.",
-        choices=("BCE", "CE", "BPR"),
+        "`BCE` (eq. 7, sampled negatives), `CE` (softmax over all items), `SSM` (softmax over the target and sampled "
+        "negatives), `gBCE` (BCE with a calibrated positive part) or `BPR`.",
+        choices=("BCE", "CE", "SSM", "gBCE", "BPR"),
     ),
     Key(
         "train_negatives",
         int,
-        "Sampled negatives per position for BCE and BPR, never from the user's training history.",
+        "Sampled negatives k per position (or per step, `negatives_shared`) for all objectives but CE.",
         at_least=1,
     ),
+    Key(
+        "negative_sampling",
+        str,
+        "How negatives are drawn: `uniform`; `popularity`, by the number of training targets (SSM then subtracts log q "
+        "from the scores); `in_batch`, k of the batch's targets for all positions (log q as well).",
+        choices=("uniform", "popularity", "in_batch"),
+    ),
+    Key(
+        "negatives_shared",
+        bool,
+        "`True`: one draw of k negatives per step for all positions, none of which is a position's own target; "
+        "`False`: k per position, never from the user's training history.",
+    ),
+    Key("gbce_t", float, "gBCE: calibration t; 0 is BCE, 1 undoes the sampling of negatives.", at_least=0, at_most=1),
     Key("mask_ratio", float, "BERT4Rec: share of items replaced by the mask token.", above=0, below=1),
     Key("ft_ratio", float, "BERT4Rec: share of training rows that mask the last item only.", at_least=0, at_most=1),
     Key(

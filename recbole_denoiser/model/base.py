@@ -21,6 +21,7 @@ from recbole_denoiser.core.dropout import use_fast_dropout
 from recbole_denoiser.core.masks import live_counts
 from recbole_denoiser.data.rows import Fields
 from recbole_denoiser.integration.parallel import batch_share, total
+from recbole_denoiser.model.objectives import Objective
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Batch:
     negatives: Tensor | None  # [B, m, k] items the user has not met
     interaction: Any  # the rest of the row: user, times
     trust: Tensor | None = None  # [B, m] probability that the target is not noise; None: all are trusted
+    shared: Tensor | None = None  # [k] negatives of all positions, drawn once per step
 
     @property
     def valid(self) -> Tensor:
@@ -88,7 +90,7 @@ class SequenceModel(nn.Module):
     loss_terms = ("rec", "mask", "jacobian")
     causal = True
 
-    def prepare(self, config: Any) -> None:
+    def prepare(self, config: Any, dataset: Any) -> None:
         """Read the settings and attach the denoiser; to be called at the end of the constructor."""
         self.fields = Fields(
             config["USER_ID_FIELD"], config["ITEM_ID_FIELD"], config["ITEM_LIST_LENGTH_FIELD"], config["LIST_SUFFIX"],
@@ -96,7 +98,7 @@ class SequenceModel(nn.Module):
         )  # fmt: skip
         self.from_end = config["position_from"] == "end"
         self.fast_inference = config["fast_inference"] is not False
-        self.loss_type = config["loss_type"]
+        self.objective = Objective(config, dataset, self.n_items)
         self.target_denoise, self.epoch = config["target_denoise"] or "none", 0
         self.target_rate, self.target_warmup = config["target_rate"] or 0.0, config["target_warmup"] or 0
         self.denoiser = denoise(self, self.denoiser_config(config)) if config["denoise"] else None
@@ -178,7 +180,7 @@ class SequenceModel(nn.Module):
         first = self.max_seq_length - width if self.from_end else 0
         return torch.arange(first, first + width, device=self.item_embedding.weight.device)
 
-    # ---- training: eq. 7 (or CE, BPR) at every position, through the denoiser ----
+    # ---- training: the objective at every position, through the denoiser ----
 
     def start_epoch(self, epoch: int) -> None:
         """The trainer says which epoch begins (for the warm-up of target denoising)."""
@@ -187,6 +189,7 @@ class SequenceModel(nn.Module):
     def calculate_loss(self, interaction: Any) -> tuple[Tensor, Tensor, Tensor]:
         """L_rec, beta R_M (with Phi's surrogate) and gamma R_J."""
         batch = self.batch(interaction)
+        self._shared(batch)
         share = batch_share(lambda: batch.counts(self.causal))
         embedded = self.embed(batch)
         positive: list[Tensor] = []  # positive losses of the first pass
@@ -215,22 +218,20 @@ class SequenceModel(nn.Module):
         """Loss and its positive part [B, m] at the positions that have a target, 0 elsewhere."""
         where = batch.targets != 0
         state, target = states[where], batch.targets[where]  # [P, d], [P]
-        if self.loss_type == "CE":
-            logits = F.linear(state, self.item_weights()[: self.n_items], self.item_bias())  # [P, items]
-            loss = positive = F.cross_entropy(logits.float(), target, reduction="none")
-        else:
-            assert batch.negatives is not None
-            r_pos = self._scores(state, target[:, None])  # [P, 1]
-            r_neg = self._scores(state, batch.negatives[where])  # [P, k]
-            if self.loss_type == "BCE":  # eq. 7
-                positive = F.softplus(-r_pos).squeeze(1)
-                loss = positive + F.softplus(r_neg).sum(1)
-            else:
-                loss = positive = F.softplus(r_neg - r_pos).mean(1)
+        negatives = self._shared(batch)
+        if negatives is None and batch.negatives is not None:
+            negatives = batch.negatives[where]
+        loss, positive = self.objective.losses(self, state, target, negatives)
         empty = loss.new_zeros(where.shape)
         return empty.masked_scatter(where, loss), empty.masked_scatter(where, positive)
 
-    def _scores(self, state: Tensor, items: Tensor) -> Tensor:
+    def _shared(self, batch: Batch) -> Tensor | None:
+        """The shared negatives of the step, the same in all of its passes."""
+        if batch.shared is None:
+            batch.shared = self.objective.draw(batch.targets)
+        return batch.shared
+
+    def scores(self, state: Tensor, items: Tensor) -> Tensor:
         """r_{i,t} = <F_t, T_i> of states [P, d] and items [P, c]."""
         scores = torch.einsum("pd,pcd->pc", state, F.embedding(items, self.item_weights()))
         bias = self.item_bias()
@@ -262,7 +263,7 @@ class SequenceModel(nn.Module):
 
     def score_candidates(self, interaction: Any, candidates: Tensor) -> Tensor:
         """Scores [B, C] of candidate items [B, C]."""
-        return self._scores(self.last_state(interaction), candidates)
+        return self.scores(self.last_state(interaction), candidates)
 
     def predict(self, interaction: Any) -> Tensor:
         """RecBole: score [B] of one item per row."""

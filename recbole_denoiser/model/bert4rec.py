@@ -37,7 +37,7 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
         BERT4Rec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)
         use_fast_kernels(self, config)
         self.ft_ratio = config["ft_ratio"]
-        self.prepare(config)
+        self.prepare(config, dataset)
 
     def item_bias(self) -> Tensor:
         return self.output_bias
@@ -53,7 +53,8 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
         masked = self._cloze(items != 0, self._last(length + 1, width))
         negatives = None
         if self.fields.negative_list in interaction:
-            negatives = interaction[self.fields.negative_list][:, :width]  # any unmet item will do at any position
+            drawn = interaction[self.fields.negative_list]  # any unmet item will do at any position
+            negatives = drawn[:, torch.arange(width, device=drawn.device) % drawn.size(1)]
         inputs, targets = items.masked_fill(masked, self.mask_token), items.masked_fill(~masked, 0)
         return Batch(inputs, targets, negatives, interaction, self._trust(interaction, length, width))
 

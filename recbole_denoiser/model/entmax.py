@@ -82,7 +82,7 @@ class EntmaxAttention(SequenceModel):
 
     trm_encoder: Any
 
-    def prepare(self, config: Any) -> None:
+    def prepare(self, config: Any, dataset: Any) -> None:
         """Swap every softmax before the denoiser, if any, attaches its masks."""
         if config["denoise"] and config["gamma"] > 0 and config["jacobian_method"] == "vjp":
             raise UserError(
@@ -91,7 +91,7 @@ class EntmaxAttention(SequenceModel):
             )
         for layer in self.trm_encoder.layer:
             layer.multi_head_attention.softmax = Entmax(config["n_heads"], config["entmax_alpha"])
-        super().prepare(config)
+        super().prepare(config, dataset)
 
 
 class SASRecEntmax(EntmaxAttention, SASRecDenoiser):

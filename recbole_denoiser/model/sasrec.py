@@ -25,7 +25,7 @@ class SASRecDenoiser(SequenceModel, SASRec):
     def __init__(self, config: Any, dataset: Any) -> None:
         SASRec.__init__(self, OverrideConfig(config, loss_type="CE"), dataset)
         use_fast_kernels(self, config)
-        self.prepare(config)
+        self.prepare(config, dataset)
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Eq. 1, and the causal attention bias."""

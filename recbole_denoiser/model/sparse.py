@@ -36,14 +36,14 @@ def attention_pattern(pattern: str, age: Tensor, stride: int, summary: int) -> T
 class SASRecSparse(SASRecDenoiser):
     """SASRec with a fixed sparse attention pattern."""
 
-    def prepare(self, config: Any) -> None:
+    def prepare(self, config: Any, dataset: Any) -> None:
         """Read the pattern."""
         self.pattern, self.stride, self.summary = config["pattern"], config["stride"], config["summary"]
         if self.stride > self.max_seq_length:
             raise UserError(f"stride = {self.stride} is larger than MAX_ITEM_LIST_LENGTH = {self.max_seq_length}.")
         if self.summary > self.stride:
             raise UserError(f"summary = {self.summary} is larger than stride = {self.stride}, the length of a block.")
-        super().prepare(config)
+        super().prepare(config, dataset)
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """As SASRec, with the pattern in the attention bias."""

@@ -57,7 +57,7 @@ class TiSASRec(SequenceModel, SequentialRecommender):
         self.dropout = nn.Dropout(config["hidden_dropout_prob"])
         self.apply(xavier_normal_initialization)
         use_fast_dropout(self)
-        self.prepare(config)
+        self.prepare(config, dataset)
 
     def embed(self, batch: Batch) -> tuple[Tensor, ...]:
         """Items times sqrt(d), then all that the blocks share: bias, intervals, and the four tables with dropout."""

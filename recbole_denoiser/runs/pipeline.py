@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 import torch
-from recbole.data.dataloader import TrainDataLoader
 from recbole.data.utils import create_samplers
 from recbole.utils import init_logger, init_seed
 
 from recbole_denoiser import files
+from recbole_denoiser.data.buckets import training_loader
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.data.prepare.events import Columns, prepare_frame
 from recbole_denoiser.errors import UserError
@@ -70,12 +70,9 @@ def read_data(config: Config, kept_detection: Path | None = None) -> Parts:
 def make_loaders(config: Config, parts: Parts) -> Data:
     """The loaders of a data set that was read."""
     samplers = create_samplers(config, parts.dataset, [parts.train, parts.valid, parts.test])
-    train_loader = TrainDataLoader(config, parts.train, samplers[0], shuffle=config["shuffle"])
-    if parallel.is_parallel():
-        train_loader.sampler.seed = config["seed"]  # RecBole's order of rows would be the same for every seed
     return Data(
         parts.dataset,
-        train_loader,
+        training_loader(config, parts.train, samplers[0]),
         evaluation_loader(config, parts.valid, "valid", samplers[1]),
         evaluation_loader(config, parts.test, "test", samplers[2]),
     )

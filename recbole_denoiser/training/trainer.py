@@ -162,8 +162,8 @@ class SequenceTrainer(Trainer):
         """One pass over the training rows; returns the mean of each loss term by name."""
         self.model.train()
         loss_func = loss_func or self.parallel_loss or self.model.calculate_loss
-        if self.parallel_loss is not None and train_data.shuffle:
-            train_data.sampler.set_epoch(epoch_idx)
+        if self.parallel_loss is not None and train_data.shuffle and hasattr(train_data.sampler, "set_epoch"):
+            train_data.sampler.set_epoch(epoch_idx)  # bucketed batches need none: their generator goes on
         totals: dict[str, float] = {}
         progress = tqdm(
             train_data, ncols=100, desc=f"Train {epoch_idx:>4}", disable=None if show_progress else True, leave=False

@@ -27,6 +27,8 @@ VARIANTS = [
     {"estimator": "ar", "mask": "content"},
     {"estimator": "arm", "mask_per_head": True, "loss_type": "CE", "conditional": True},
     {"denoise": False},
+    {"loss_type": "gBCE", "train_negatives": 3},
+    {"loss_type": "SSM", "train_negatives": 3, "negative_sampling": "popularity"},
 ]
 
 
