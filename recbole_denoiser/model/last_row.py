@@ -6,7 +6,8 @@ to be projected: q (W x_j)' = (q W) x_j', and the same for the values.
 What a mask saves (eq. 8). Z comes after the softmax and nothing is renormalised, so a pruned key still stands in the
 denominator of its row: a row with an open entry needs the states of all its keys, a row whose entries are all zero
 needs none. Going down from the top, as long as the newest row is closed a block is a feed-forward layer on one
-position; below the first block where it is open, every position is needed.
+position; below the first block where it is open, every position is needed. With ``mask_form: renormalise`` a pruned key
+is needed by nobody: kept_rows.py.
 
 For stacks of RecBole's TransformerLayer with position masks or none. Anything else (content masks, other attentions,
 somebody listening to the attention weights) makes ``last_row`` answer None, and the full pass runs.
@@ -19,14 +20,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from recbole.model.layers import FeedForward, MultiHeadAttention, TransformerEncoder, TransformerLayer
-from torch import Tensor, nn
+from recbole.model.layers import MultiHeadAttention, TransformerLayer
+from torch import Tensor
 
-from recbole_denoiser.core.attention import MaskedSoftmax
 from recbole_denoiser.core.denoiser import Denoiser
+from recbole_denoiser.model.kept_rows import kept_rows
+from recbole_denoiser.model.row_parts import fused, is_plain, rest, sequences_at_once
 
 FORBIDDEN = -10000.0  # RecBole's bias of attentions that the pattern does not allow
-CACHE_NUMBERS = 3_200_000  # numbers that are worked on at once by a CPU thread: about the size of its last cache
 
 
 def last_row(
@@ -42,68 +43,36 @@ def last_row(
     embed gives the blocks' input [b, m, d] of some of the items [B, m], in which 0 is padding.
     """
     valid = items != 0
-    if not _is_plain(encoder, denoiser) or not bool(valid.gather(1, last[:, None]).all()):
+    if not is_plain(encoder, denoiser) or not bool(valid.gather(1, last[:, None]).all()):
         return None
     layers = list(encoder.layer)
     gates = None if denoiser is None else denoiser.position_gates(valid)
+    if gates is not None and denoiser is not None and denoiser.config.mask_form == "renormalise":
+        return kept_rows(encoder, [Z[0] for Z in gates], embed, items, last, causal)
     rows = None if gates is None else [Z[0, :, last].transpose(0, 1) for Z in gates]  # newest rows [B, 1 or H, m]
     readable = valid & (torch.arange(items.shape[1], device=items.device) <= last[:, None]) if causal else valid
     reading = len(layers) - 1  # the block that reads keys with one query row; -1: none does
     while rows is not None and reading >= 0 and not bool((rows[reading] * readable[:, None]).any()):
         reading -= 1
-    fused = [_fused(layer.multi_head_attention) for layer in layers[: max(reading, 0)]]
+    weights = [fused(layer.multi_head_attention) for layer in layers[: max(reading, 0)]]
     pattern = torch.ones(items.shape[1], items.shape[1], dtype=torch.bool, device=items.device)
     pattern = pattern.tril_() if causal else pattern
-    size = _sequences_at_once(items, encoder)
+    size = sequences_at_once(items, encoder)
     contexts, states = [], []
     for part in (slice(first, first + size) for first in range(0, len(items), size)):
         x = embed(items[part])
         if reading > 0:
             bias = _bias(pattern, valid[part], x.dtype)
             for k in range(reading):
-                x = _full_block(layers[k], fused[k], x, bias, None if gates is None else gates[k][0])
+                x = _full_block(layers[k], weights[k], x, bias, None if gates is None else gates[k][0])
         states.append(x.gather(1, last[part, None, None].expand(-1, 1, x.shape[-1])).squeeze(1))  # [b, d]
         if reading >= 0:
             Z = None if rows is None else rows[reading][part]
             contexts.append(_read(layers[reading].multi_head_attention, states[-1], x, readable[part], Z))
     state = torch.cat(states)
     for k in range(max(reading, 0), len(layers)):
-        state = _rest(layers[k], torch.cat(contexts) if k == reading else torch.zeros_like(state), state)
+        state = rest(layers[k], torch.cat(contexts) if k == reading else torch.zeros_like(state), state)
     return state
-
-
-def _is_plain(encoder: Any, denoiser: Denoiser | None) -> bool:
-    """RecBole's blocks as they are, masks that need no states, and no hook that would miss something."""
-    if type(encoder) is not TransformerEncoder:
-        return False
-    if denoiser is not None:
-        masked = [site.attention for site in denoiser.sites]
-        if not denoiser.has_plain_gates() or masked != [layer.multi_head_attention for layer in encoder.layer]:
-            return False
-    for layer in encoder.layer:
-        if type(layer) is not TransformerLayer or type(layer.feed_forward) is not FeedForward:
-            return False
-        attention = layer.multi_head_attention
-        softmax = MaskedSoftmax if denoiser is not None else nn.Softmax
-        if type(attention) is not MultiHeadAttention or type(attention.softmax) is not softmax:
-            return False
-    return not any(module._forward_hooks or module._forward_pre_hooks for module in encoder.modules())
-
-
-def _sequences_at_once(items: Tensor, encoder: Any) -> int:
-    """Sequences whose attention weights and projections stay in a CPU's cache; elsewhere all of them."""
-    if items.device.type != "cpu":
-        return len(items)
-    attention, m = encoder.layer[0].multi_head_attention, items.shape[1]
-    numbers = m * (attention.num_attention_heads * m + 4 * attention.all_head_size)
-    return max(1, CACHE_NUMBERS * torch.get_num_threads() // numbers)
-
-
-def _fused(attention: MultiHeadAttention) -> tuple[Tensor, Tensor]:
-    """Weight [3d, d] and bias [3d] of queries (over sqrt(d/H)), keys and values in one product."""
-    scale = 1 / attention.sqrt_attention_head_size
-    weight = torch.cat([attention.query.weight * scale, attention.key.weight, attention.value.weight])
-    return weight, torch.cat([attention.query.bias * scale, attention.key.bias, attention.value.bias])
 
 
 def _bias(pattern: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
@@ -113,19 +82,19 @@ def _bias(pattern: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _full_block(
-    layer: TransformerLayer, fused: tuple[Tensor, Tensor], x: Tensor, bias: Tensor, Z: Tensor | None
+    layer: TransformerLayer, weights: tuple[Tensor, Tensor], x: Tensor, bias: Tensor, Z: Tensor | None
 ) -> Tensor:
     """One block for every position: [B, m, d] -> [B, m, d]; Z [1 or H, m, m]."""
     attention = layer.multi_head_attention
     B, m, _ = x.shape
-    Q, K, V = F.linear(x, *fused).view(B, m, 3, attention.num_attention_heads, -1).unbind(2)  # [B, m, H, d/H]
+    Q, K, V = F.linear(x, *weights).view(B, m, 3, attention.num_attention_heads, -1).unbind(2)  # [B, m, H, d/H]
     context = torch.empty_like(Q, memory_format=torch.contiguous_format)
     for h in range(attention.num_attention_heads):  # head by head the products need no copies
         scores = Q[:, :, h] @ K[:, :, h].transpose(1, 2)
         M = torch.softmax(scores.add_(bias), dim=-1)
         M = M if Z is None else M.mul_(Z[h % len(Z)])
         context[:, :, h] = M @ V[:, :, h]
-    return _rest(layer, context.flatten(2), x)
+    return rest(layer, context.flatten(2), x)
 
 
 def _read(attention: MultiHeadAttention, state: Tensor, x: Tensor, readable: Tensor, Z: Tensor | None) -> Tensor:
@@ -140,11 +109,3 @@ def _read(attention: MultiHeadAttention, state: Tensor, x: Tensor, readable: Ten
     context = torch.einsum("bhd,hed->bhe", M @ x, attention.value.weight.view(by_head))
     context = context + M.sum(-1, keepdim=True) * attention.value.bias.view(H, width)
     return context.flatten(1)
-
-
-def _rest(layer: TransformerLayer, context: Tensor, residual: Tensor) -> Tensor:
-    """What a block does behind its attention, which knows no other position."""
-    attention, feed_forward = layer.multi_head_attention, layer.feed_forward
-    hidden = attention.LayerNorm(attention.dense(context) + residual)
-    inner = feed_forward.intermediate_act_fn(feed_forward.dense_1(hidden))
-    return feed_forward.LayerNorm(feed_forward.dense_2(inner) + hidden)

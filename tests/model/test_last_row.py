@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from built import Built, attention_of, build
 from torch import Tensor
 
 from recbole_denoiser.model import last_row as inference
+from recbole_denoiser.model import row_parts
 
 
 @pytest.fixture
@@ -30,7 +32,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def awake(name: str, settings: dict[str, Any], **flags: Any) -> Built:
     """A model whose weights are large enough to tell attentions apart, in double precision."""
+    form = flags.pop("mask_form", "product")
     built = build(name, settings, **flags)
+    if built.model.denoiser is not None:
+        built.model.denoiser.config = dataclasses.replace(built.model.denoiser.config, mask_form=form)
+        for site in built.model.denoiser.sites:
+            site.form = form
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in built.model.parameters():
@@ -63,6 +70,10 @@ CASES = [
     ("SASRecDenoiser", {}),
     ("SASRecDenoiser", {"mask_per_head": True}),
     ("SASRecDenoiser", {"n_layers": 3}),
+    ("SASRecDenoiser", {"mask_form": "renormalise"}),
+    ("SASRecDenoiser", {"mask_form": "renormalise", "mask_per_head": True, "n_layers": 3}),
+    ("SASRecDenoiser", {"mask_form": "renormalise", "n_layers": 1}),
+    ("BERT4RecDenoiser", {"mask_form": "renormalise"}),
     ("SASRecDenoiser", {"n_layers": 1, "hidden_act": "relu"}),
     ("SASRecDenoiser", {"n_heads": 4, "inner_size": 24}),
     ("BERT4RecDenoiser", {}),
@@ -89,10 +100,13 @@ def test_states_are_those_of_the_full_pass(
     assert counted and all(counted)
 
 
+@pytest.mark.parametrize("form", ["product", "renormalise"])
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (1, 2), (0, 1, 2)])
-def test_closed_rows_need_no_keys(closed: tuple[int, ...], settings: dict[str, Any], counted: list[bool]) -> None:
+def test_closed_rows_need_no_keys(
+    closed: tuple[int, ...], form: str, settings: dict[str, Any], counted: list[bool]
+) -> None:
     """The newest row of some layers is closed; with the top one closed the others' keys are not even looked at."""
-    built = awake("SASRecDenoiser", settings, n_layers=3)
+    built = awake("SASRecDenoiser", settings, n_layers=3, mask_form=form)
     set_masks(built, 0.5)
     with torch.no_grad():
         for layer in closed:
@@ -103,11 +117,12 @@ def test_closed_rows_need_no_keys(closed: tuple[int, ...], settings: dict[str, A
     assert counted == [True]
 
 
-def test_chunks_change_nothing(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    built = awake("SASRecDenoiser", settings)
+@pytest.mark.parametrize("form", ["product", "renormalise"])
+def test_chunks_change_nothing(form: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    built = awake("SASRecDenoiser", settings, mask_form=form)
     set_masks(built, 0.5)
     interaction, _ = built.test_batch()
-    monkeypatch.setattr(inference, "CACHE_NUMBERS", 7 * 10 * (2 * 10 + 4 * 16))  # 7 sequences
+    monkeypatch.setattr(row_parts, "CACHE_NUMBERS", 7 * 10 * (2 * 10 + 4 * 16))  # 7 sequences
     fast, full = both(built, interaction)
     assert len(fast) > 7
     torch.testing.assert_close(fast, full, atol=1e-9, rtol=1e-9)
