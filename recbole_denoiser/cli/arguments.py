@@ -27,6 +27,15 @@ def add_trust(parser: Any) -> None:
     )
 
 
+def add_scheduler(parser: Any) -> None:
+    """--scheduler of commands that run many processes."""
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="a Dask scheduler such as tcp://host:8786 whose workers see the same folders; default: this machine",
+    )
+
+
 def add_result_dir(parser: Any) -> None:
     """--result_dir of commands that open finished runs."""
     parser.add_argument("--result_dir", default="results", help="where runs given by name are (results)")

@@ -14,12 +14,18 @@ def add_commands(command: Callable[..., Any]) -> None:
     from recbole_denoiser.data.prepare.convert import NAMES, RULES
 
     prepare = command("prepare", _prepare)
-    prepare.add_argument("name", choices=NAMES)
+    prepare.add_argument("name", choices=("csv", *NAMES), help="csv: your own events, also .jsonl and .parquet")
     prepare.add_argument("--raw", required=True, help="the raw file, plain, .gz or (ml-1m) .zip")
     prepare.add_argument("--output", default="dataset", help="folder that gets <name>/")
     prepare.add_argument("--rule", choices=RULES, help="which rare users and items are dropped; default: the paper's")
     prepare.add_argument("--on_malformed", choices=("skip", "fail"), default="skip", help="lines that cannot be read")
     prepare.add_argument("--overwrite", action="store_true", help="replace files of an earlier conversion")
+    own = prepare.add_argument_group("your own events (prepare csv)")
+    for what in ("user", "item", "time", "title"):
+        note = ", numbers or ISO dates" if what == "time" else ", if there is one" if what == "title" else ""
+        own.add_argument(f"--{what}", metavar="COLUMN", help=f"the column that holds the {what}{note}")
+    own.add_argument("--core", type=int, help="keep users and items with so many events (5; 0: all)")
+    own.add_argument("--name", dest="as_name", help="name of the data set; default: the file's")
 
     noise = command("noise", _noise, settings=True)
     noise.add_argument("dataset", help="name of a data set in data_path")
@@ -43,8 +49,32 @@ def add_commands(command: Callable[..., Any]) -> None:
 def _prepare(options: Any) -> None:
     from recbole_denoiser.data.prepare.convert import prepare
 
+    own = {f"--{key}": getattr(options, key) for key in ("user", "item", "time", "title", "core")}
+    own["--name"] = options.as_name
+    if options.name == "csv":
+        _prepare_events(options)
+        return
+    given = [key for key, value in own.items() if value is not None]
+    if given:
+        raise UserError(f"{given[0]} is for your own events (prepare csv), not for {options.name}.")
     print(prepare(options.name, options.raw, options.output, options.on_malformed, options.rule,
                   overwrite=options.overwrite))  # fmt: skip
+
+
+def _prepare_events(options: Any) -> None:
+    from recbole_denoiser.data.prepare.events import Columns, prepare_events
+
+    if options.rule is not None:
+        raise UserError("--rule is for the public data sets; of your own events --core says which are kept.")
+    for what in ("user", "item", "time"):
+        if getattr(options, what) is None:
+            raise UserError(f"Say which column holds the {what}: --{what} <column>.")
+    columns = Columns(options.user, options.item, options.time, options.title)
+    core = 5 if options.core is None else options.core
+    report = prepare_events(options.raw, columns, options.output, options.as_name, core, options.on_malformed,
+                            overwrite=options.overwrite)  # fmt: skip
+    print(report)
+    print(f"Use it with: recbole-denoiser run --dataset {report.name} --data_path {options.output}")
 
 
 def _noise(options: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recbole_denoiser.cli.arguments import add_result_dir, positive
+from recbole_denoiser.cli.arguments import add_result_dir, add_scheduler, positive
 from recbole_denoiser.errors import UserError
 
 # set by the grid itself
@@ -23,6 +23,7 @@ def add_commands(command: Callable[..., Any]) -> None:
     reproduce.add_argument("experiment", help="table2, noise, length, regularizers, ablation, or a YAML file")
     reproduce.add_argument("--result_dir", default="results", help="folder that gets <experiment>/")
     reproduce.add_argument("--jobs", type=positive, help="processes at a time; default: one per core")
+    add_scheduler(reproduce)
     reproduce.add_argument("--shard", metavar="I/K", help="only part I of K, to split a grid over machines")
     reproduce.add_argument("--datasets", nargs="+", help="instead of the experiment's")
     reproduce.add_argument("--models", nargs="+", metavar="LABEL", help="only these of the experiment")
@@ -46,7 +47,8 @@ def add_commands(command: Callable[..., Any]) -> None:
     tune.add_argument("--config_files", nargs="*", default=[], help="YAML files with settings of every trial")
     tune.add_argument("--search_space", help="YAML file with a search_space; default: the model's own")
     tune.add_argument("--trials", type=positive, default=20, help="trials in all, by all workers and earlier calls")
-    tune.add_argument("--jobs", type=positive, default=1, help="worker processes on this machine")
+    tune.add_argument("--jobs", type=positive, help="worker processes (1; on a cluster: all it takes)")
+    add_scheduler(tune)
     tune.add_argument("--storage", help="Optuna storage URL; default: an SQLite file in the study's folder")
     tune.add_argument("--study", help="name of the study; default: <model>-<dataset>")
     tune.add_argument("--sampler", choices=("tpe", "random", "grid"), default="tpe")
@@ -57,7 +59,6 @@ def _reproduce(options: Any) -> None:
     from recbole_denoiser.experiments import plan as planning
     from recbole_denoiser.experiments.grid import run_grid
     from recbole_denoiser.experiments.outputs import write_outputs
-    from recbole_denoiser.experiments.processes import default_jobs
 
     for key, instead in _NOT_FLAGS.items():
         if key in options.settings:
@@ -79,7 +80,7 @@ def _reproduce(options: Any) -> None:
     folder = Path(options.result_dir) / experiment.name
     failed = False
     if not options.report:
-        failed = _run_grid(run_grid, mine, options.jobs or default_jobs())
+        failed = _run_grid(lambda: run_grid(mine, options.jobs, options.scheduler, options.shard))
     for file in write_outputs(experiment, runs, folder):
         print(f"wrote {file}")
     print((folder / "table.md").read_text(encoding="utf-8"))
@@ -113,14 +114,12 @@ def _can_be_stopped() -> Iterator[None]:
         raise SystemExit(130) from None
 
 
-def _run_grid(run_grid: Callable[..., Any], runs: list[Any], jobs: int) -> bool:
+def _run_grid(run_grid: Callable[[], Any]) -> bool:
     """Whether a run failed; what happened to runs that are not finished is printed."""
     with _can_be_stopped():
-        outcome = run_grid(runs, jobs)
+        outcome = run_grid()
     for run, reason in outcome.failed:
         print(f"FAILED {run}: {reason}\n  log: {run.folder / 'log.txt'}", file=sys.stderr)
-    for run, holder in outcome.elsewhere:
-        print(f"{run} is being run by {holder}; if that is gone, remove {run.folder}/claim-*.json.", file=sys.stderr)
     return bool(outcome.failed)
 
 
@@ -158,8 +157,8 @@ def _tune(options: Any) -> None:
     )
     tune.check(study)
     with _can_be_stopped():
-        if options.jobs > 1:
-            tune.run_workers(study, options.trials, options.jobs)
+        if options.scheduler or (options.jobs or 1) > 1:
+            tune.run_workers(study, options.trials, options.jobs, options.scheduler)
         else:
             tune.work(study, options.trials)
     summary, file = tune.write_best(study)

@@ -1,27 +1,27 @@
 """One cell of a grid in a process of its own: ``python -m recbole_denoiser.experiments.cell <folder>``.
 
-The folder holds ``cell.yaml`` (model, data set and settings). The process claims the folder, so that no other one works
-on the same run, and continues where an earlier attempt was killed.
+The folder holds ``cell.yaml`` (model, data set and settings). Its lock sees to it that no two processes work on one
+run, and is free as soon as its holder is gone; the next one continues after the last finished epoch.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments import claim
+from recbole_denoiser.experiments.attempt import end_with_starter
 from recbole_denoiser.files import write_text
 from recbole_denoiser.integration.config import read_yaml
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.record import RESULT_FILE
 
 CELL_FILE = "cell.yaml"
-TAKEN = 3  # exit code: another process has this run
+LOCK_FILE = ".cell.lock"
 
 
 def write_cell(folder: Path, model: str, dataset: str, settings: dict[str, Any]) -> None:
@@ -31,34 +31,29 @@ def write_cell(folder: Path, model: str, dataset: str, settings: dict[str, Any])
     write_text(folder / CELL_FILE, text)
 
 
-def run_cell(folder: Path) -> bool:
-    """Train and test the cell unless it is finished; False if another process has it."""
-    cell = read_yaml(folder / CELL_FILE)
-    number = claim.claim(folder)
-    if number is None:
-        return False
-    try:
-        if not (folder / RESULT_FILE).is_file():  # it may have been finished just before the claim
+def lock_of(folder: Path) -> FileLock:
+    """The lock that a process holds while it works on the run in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / LOCK_FILE, is_singleton=True)  # one process may ask for it again inside
+
+
+def run_cell(folder: Path) -> None:
+    """Train and test the cell unless it is finished; waits while another process is at it."""
+    with lock_of(folder):
+        if not (folder / RESULT_FILE).is_file():
+            cell = read_yaml(folder / CELL_FILE)
             pipeline.run(cell["model"], cell["dataset"], config_dict={**cell["settings"], "resume": True})
-    finally:
-        claim.release(folder, number, finished=(folder / RESULT_FILE).is_file())
-    return True
-
-
-def run_or_wait(folder: Path) -> None:
-    """Run the cell in this process, or wait for the process that has it; in the end it is finished."""
-    while not (folder / RESULT_FILE).is_file():
-        if not run_cell(folder):
-            time.sleep(0.5)
 
 
 def main(arguments: list[str]) -> int:
-    """Exit codes: 0 finished, 2 a mistake of the user, 3 another process has it."""
+    """Exit codes: 0 finished, 2 a mistake of the user."""
+    end_with_starter()
     try:
-        return 0 if run_cell(Path(arguments[0])) else TAKEN
+        run_cell(Path(arguments[0]))
     except UserError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
+    return 0
 
 
 if __name__ == "__main__":

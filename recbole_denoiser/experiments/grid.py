@@ -1,26 +1,33 @@
 """Runs the cells of an experiment in parallel processes and survives being stopped at any moment.
 
-Every cell is a process of its own with one thread, so a crash takes one cell with it and nothing else. A cell is
-finished when its result.json exists; a cell that was cut short goes on after its last finished epoch. Several grids
-may work on one folder, on one machine or on several: a cell belongs to the process that claimed it (claim.py).
+Every cell is a process of its own with one thread (attempt.py), so a crash takes one cell with it and nothing else. A
+cell is finished when its result.json exists; a cell that was cut short goes on after its last finished epoch. Who makes
+the attempts is the engine's affair (engines.py). One grid at a time works on a folder, or one per shard.
 """
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments import claim, processes
-from recbole_denoiser.experiments.cell import TAKEN, write_cell
+from recbole_denoiser.experiments.attempt import Attempt
+from recbole_denoiser.experiments.cell import write_cell
+from recbole_denoiser.experiments.engines import Engine, engine, reason_of
 from recbole_denoiser.experiments.plan import PlannedRun
 from recbole_denoiser.experiments.progress import Progress
+from recbole_denoiser.runs.record import RESULT_FILE
 
 LOG_FILE = "log.txt"
-POLL_SECONDS = 0.2
+CELL_MODULE = "recbole_denoiser.experiments.cell"
+POLL_SECONDS = 0.5
 
 
 @dataclass
@@ -28,16 +35,15 @@ class Outcome:
     """What became of the cells that were not finished before."""
 
     failed: list[tuple[PlannedRun, str]] = field(default_factory=list)  # with the last line of the log
-    elsewhere: list[tuple[PlannedRun, claim.Holder]] = field(default_factory=list)  # another machine is at it
 
 
-def run_grid(runs: Sequence[PlannedRun], jobs: int) -> Outcome:
+def run_grid(
+    runs: Sequence[PlannedRun], jobs: int | None = None, scheduler: str | None = None, shard: str | None = None
+) -> Outcome:
     """Run all cells that are not finished, ``jobs`` at a time. Ctrl-C stops the processes; nothing finished is lost."""
-    if jobs < 1:
-        raise UserError(f"--jobs {jobs} must be at least 1.")
     cells = list({run.name: run for run in runs}.values())  # cells with the same settings share one run
-    grid = _Grid(cells, jobs)
-    with processes.termination_is_an_interrupt():
+    with only_one(cells[0].folder.parent, shard), engine(jobs, scheduler) as found:
+        grid = _Grid(cells, found)
         try:
             grid.work()
         finally:
@@ -45,62 +51,68 @@ def run_grid(runs: Sequence[PlannedRun], jobs: int) -> Outcome:
     return grid.outcome
 
 
+@contextmanager
+def only_one(folder: Path, shard: str | None = None) -> Iterator[None]:
+    """Inside the context no other grid works on the folder (or on this shard of it)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    part = "" if shard is None else "-" + shard.replace("/", "of")
+    lock = FileLock(folder / f".grid{part}.lock", blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f"Another grid works on {folder} already; wait for it, or split the work with --shard."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 class _Grid:
-    def __init__(self, cells: list[PlannedRun], jobs: int) -> None:
-        self.jobs = jobs
+    def __init__(self, cells: list[PlannedRun], engine: Engine) -> None:
+        self.engine = engine
         self.waiting = deque(cell for cell in cells if not cell.finished)
-        self.running: dict[str, tuple[PlannedRun, subprocess.Popen[bytes]]] = {}
-        self.taken: list[PlannedRun] = []  # claimed by a process that is not ours
+        self.running: dict[Future[str | None], PlannedRun] = {}
         self.outcome = Outcome()
-        self.progress = Progress(cells, jobs)
+        self.progress = Progress(cells, 1)
 
     def work(self) -> None:
-        while self.waiting or self.running or self._others_at_work():
-            while self.waiting and len(self.running) < self.jobs:
+        # never more than can run: Dask blames a killed worker's whole queue for its end, and shards may be worked on
+        while self.waiting or self.running:
+            slots = self.engine.slots()
+            self.progress.jobs = max(slots, 1)
+            while self.waiting and len(self.running) < slots:
                 self._start(self.waiting.popleft())
-            time.sleep(POLL_SECONDS)
-            for cell, process in list(self.running.values()):
-                if process.poll() is not None:
-                    self._ended(cell, process)
-            self._look_after_taken()
-            self.progress.show(len(self.waiting) + len(self.taken))
+            done = wait(self.running, POLL_SECONDS, FIRST_COMPLETED).done if self.running else _pause()
+            for future in done:
+                self._ended(self.running.pop(future), future)
+            self.progress.show(len(self.waiting))
 
     def _start(self, cell: PlannedRun) -> None:
-        if claim.holder(cell.folder) is not None:
-            self.taken.append(cell)
+        if cell.finished:  # by a grid over another shard
+            self.progress.finished(cell)
             return
         write_cell(cell.folder, cell.model, cell.dataset, cell.settings)
-        process = processes.start("recbole_denoiser.experiments.cell", [str(cell.folder)], cell.folder / LOG_FILE)
-        self.running[cell.name] = (cell, process)
+        attempt = Attempt(CELL_MODULE, str(cell.folder), str(cell.folder / LOG_FILE), str(Path.cwd()))
+        self.running[self.engine.submit(attempt)] = cell
         self.progress.started(cell)
 
-    def _ended(self, cell: PlannedRun, process: subprocess.Popen[bytes]) -> None:
-        del self.running[cell.name]
-        if process.returncode == TAKEN:
-            self.taken.append(cell)
-        elif cell.finished:
+    def _ended(self, cell: PlannedRun, future: Future[str | None]) -> None:
+        if cell.finished:
             self.progress.finished(cell)
-        else:
-            reason = processes.ending(cell.folder / LOG_FILE, process.returncode)
-            self.outcome.failed.append((cell, reason))
-            self.progress.failed(cell, reason)
-
-    def _look_after_taken(self) -> None:
-        for cell in list(self.taken):
-            if cell.finished:
-                self.progress.finished(cell)
-            elif claim.holder(cell.folder) is None:
-                self.waiting.append(cell)
-            else:
-                continue
-            self.taken.remove(cell)
-
-    def _others_at_work(self) -> bool:
-        """Whether to wait for other processes: only for those of this machine, whose end would be noticed."""
-        holders = [(cell, claim.holder(cell.folder)) for cell in self.taken]
-        self.outcome.elsewhere = [(cell, found) for cell, found in holders if found is not None and not found.here]
-        return len(self.outcome.elsewhere) < len(self.taken)
+            return
+        reason = reason_of(future) or f"the process ended well but left no {RESULT_FILE}"
+        self.outcome.failed.append((cell, reason))
+        self.progress.failed(cell, reason)
 
     def stop(self) -> None:
-        processes.stop(process for _, process in self.running.values())
+        for future in self.running:
+            future.cancel()
         self.progress.close()
+
+
+def _pause() -> set[Future[str | None]]:
+    """No worker is there yet, or no longer."""
+    time.sleep(POLL_SECONDS)
+    return set()

@@ -25,12 +25,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import yaml
+from filelock import Timeout
 
 from recbole_denoiser import files
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments import processes
-from recbole_denoiser.experiments.cell import run_or_wait, write_cell
-from recbole_denoiser.experiments.claim import Holder, myself
+from recbole_denoiser.experiments.attempt import Attempt, end_with_starter
+from recbole_denoiser.experiments.cell import lock_of, run_cell, write_cell
+from recbole_denoiser.experiments.engines import engine, reason_of
 from recbole_denoiser.files import write_text
 from recbole_denoiser.integration.config import Config, read_yaml, set_key
 from recbole_denoiser.integration.paths import property_file
@@ -38,6 +39,7 @@ from recbole_denoiser.integration.schema import deciding
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import read_result
 
+TUNE_MODULE = "recbole_denoiser.experiments.tune"
 SAMPLERS = ("tpe", "random", "grid")
 STORAGE_VARIABLE = "RECBOLE_DENOISER_STORAGE"  # how a worker gets the storage's URL
 SQLITE_WAIT_SECONDS = 100  # for another worker's write
@@ -136,7 +138,7 @@ def suggest(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
 def work(study: Study, trials: int) -> None:
     """Run trials in this process until the study has ``trials`` that ended, by whichever worker."""
     opened = open_study(study)
-    _take_up_dead_trials(opened)
+    _take_up_dead_trials(opened, study)
 
     def stop(opened: Any, _: Any) -> None:
         if _ended(opened) >= trials:
@@ -151,13 +153,16 @@ def _ended(opened: Any) -> int:
     return sum(trial.state.name == "COMPLETE" or "error" in trial.user_attrs for trial in opened.trials)
 
 
-def _take_up_dead_trials(opened: Any) -> None:
-    """A trial whose worker was killed is closed, and its settings are put first in the queue."""
+def _take_up_dead_trials(opened: Any, study: Study) -> None:
+    """A trial whose worker was killed is closed, and its settings are put first in the queue.
+
+    The worker of a trial holds the lock of its run, from before the trial says which run that is.
+    """
     from optuna.trial import TrialState
 
     for trial in opened.trials:
-        worker = trial.user_attrs.get("worker")
-        if trial.state == TrialState.RUNNING and worker is not None and not Holder(**worker).alive:
+        run = trial.user_attrs.get("run")
+        if trial.state == TrialState.RUNNING and run is not None and _is_free(study.folder / run):
             try:
                 opened.tell(trial.number, state=TrialState.FAIL)
             except ValueError:  # another worker was faster
@@ -165,53 +170,59 @@ def _take_up_dead_trials(opened: Any) -> None:
             opened.enqueue_trial(trial.params)
 
 
+def _is_free(folder: Path) -> bool:
+    """Whether no process works on a run."""
+    try:
+        with lock_of(folder).acquire(blocking=False):
+            return True
+    except Timeout:
+        return False
+
+
 def _objective(study: Study) -> Callable[[Any], float]:
     metric = study.metric
 
     def objective(trial: Any) -> float:
-        trial.set_user_attr("worker", asdict(myself()))
         chosen = suggest(trial, study.space)
         name = results.run_name(study.config(chosen))
         folder = study.folder / name
-        trial.set_user_attr("run", name)
         places = {"run_name": name, "result_dir": str(study.folder), "checkpoint_dir": str(folder)}
-        write_cell(folder, study.model, study.dataset, study.merged(chosen) | places)
-        try:
-            run_or_wait(folder)
-            return validation_score(folder, metric)
-        except (UserError, RuntimeError) as error:
-            trial.set_user_attr("error", str(error))
-            raise
+        with lock_of(folder):
+            trial.set_user_attr("run", name)
+            trial.set_user_attr("process", os.getpid())
+            write_cell(folder, study.model, study.dataset, study.merged(chosen) | places)
+            try:
+                run_cell(folder)
+                return validation_score(folder, metric)
+            except (UserError, RuntimeError) as error:
+                trial.set_user_attr("error", str(error))
+                raise
 
     return objective
 
 
-def run_workers(study: Study, trials: int, jobs: int) -> None:
-    """``work`` in several processes of this machine, which meet in the storage."""
+def run_workers(study: Study, trials: int, jobs: int | None, scheduler: str | None = None) -> None:
+    """``work`` in several processes, of this machine or of a Dask cluster, which meet in the storage."""
     open_study(study)  # makes the storage before the workers race for it
     specification = study.folder / "study.json"
     content = {**asdict(study), "folder": str(study.folder), "trials": trials}
     del content["storage"]  # it may hold a password, which belongs into no file
     files.write_json(specification, content)
-    logs = [study.folder / f"worker-{number + 1}.log" for number in range(jobs)]
-    workers = [
-        processes.start(
-            "recbole_denoiser.experiments.tune", [str(specification)], log, {STORAGE_VARIABLE: study.storage}
-        )
-        for log in logs
-    ]
-    with processes.termination_is_an_interrupt():
-        try:
-            codes = [worker.wait() for worker in workers]
-        finally:
-            processes.stop(workers)
-    for log, code in zip(logs, codes, strict=True):
-        if code:
-            print(f"A worker failed: {processes.ending(log, code)} (log in {log})", file=sys.stderr)
+    variables = ((STORAGE_VARIABLE, study.storage),)
+    with engine(jobs, scheduler) as found:
+        logs = [study.folder / f"worker-{number + 1}.log" for number in range(max(found.slots(), 1))]
+        futures = [
+            found.submit(Attempt(TUNE_MODULE, str(specification), str(log), str(Path.cwd()), variables)) for log in logs
+        ]
+        for log, future in zip(logs, futures, strict=True):
+            reason = reason_of(future)
+            if reason is not None:
+                print(f"A worker failed: {reason} (log in {log})", file=sys.stderr)
 
 
 def main(arguments: list[str]) -> int:
     """A worker: ``python -m recbole_denoiser.experiments.tune <study.json>``."""
+    end_with_starter()
     content = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     trials, folder = content.pop("trials"), Path(content.pop("folder"))
     try:

@@ -61,7 +61,7 @@ def _make(folder: Path, toy: Path) -> SmallGrid:
         planned = plan(experiment, folder / "results", {"data_path": str(toy)})
         for cell in planned:
             write_cell(cell.folder, cell.model, cell.dataset, cell.settings)
-            assert run_cell(cell.folder)
+            run_cell(cell.folder)
     finally:
         os.chdir(before)
     return SmallGrid(folder, toy, experiment, planned)

@@ -1,7 +1,8 @@
-"""A grid that is killed, resumed, interrupted and crashed."""
+"""A grid that is killed, resumed, interrupted and crashed, on plain processes and on Dask."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -9,19 +10,40 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import yaml
+from filelock import FileLock
 
 from recbole_denoiser.cli.main import main
-from recbole_denoiser.experiments import cell, claim, grid, processes
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments import cell, engines, grid
 from recbole_denoiser.experiments.plan import PlannedRun, load_experiment, plan
 
 EPOCHS = 60
 CHECKOUT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+
+
+@pytest.fixture(params=["processes", "dask"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both engines of this machine; without Dask the plain one is the default."""
+    if request.param == "processes":
+        without_dask(monkeypatch)
+    else:
+        pytest.importorskip("distributed", reason="Dask needs the extra cluster")
+    return request.param
+
+
+def without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "distributed" else real(name, *rest)
+    )
 
 
 def write_experiment(toy: Path) -> list[str]:
@@ -55,27 +77,33 @@ def wait_for(what: Any) -> Any:
     raise AssertionError("waited for nothing")
 
 
+def check_resumed(run: PlannedRun) -> None:
+    assert "Resuming after epoch" in (run.folder / "log.txt").read_text()
+    result = json.loads((run.folder / "result.json").read_text())
+    assert [record["epoch"] for record in result["epochs"]] == list(range(EPOCHS))
+
+
 def test_killed_in_the_middle_and_resumed(workplace: Path, toy: Path, capsys: pytest.CaptureFixture) -> None:
     arguments = write_experiment(toy)
     first, second = plan(load_experiment("mine.yaml"), "results", {"data_path": str(toy)})
     parent = subprocess.Popen(
         [sys.executable, "-m", "recbole_denoiser", *arguments, "--jobs=1"],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wait_for((first.folder / f"{first.name}.last.pth").is_file)
+    assert main([*arguments, "--jobs=2"]) == 2
+    assert "Another grid works on" in capsys.readouterr().err
+    family = psutil.Process(parent.pid).children(recursive=True)
+    assert any(cell.__name__ in " ".join(process.cmdline()) for process in family)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
-    worker = claim.holder(first.folder)  # it outlives the grid, and a new grid would leave its run alone
-    assert worker is not None and worker.pid != parent.pid
-    os.kill(worker.pid, signal.SIGKILL)
-    wait_for(lambda: claim.holder(first.folder) is None)
+    psutil.wait_procs(family, 60)  # workers and cells end with their grid
+    assert not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
     assert not first.finished
 
     assert main([*arguments, "--jobs=2"]) == 0
     assert first.finished and second.finished
-    assert "Resuming after epoch" in (first.folder / "log.txt").read_text()
-    result = json.loads((first.folder / "result.json").read_text())
-    assert [record["epoch"] for record in result["epochs"]] == list(range(EPOCHS))
+    check_resumed(first)
     assert "2 of 2 runs are finished" in capsys.readouterr().out
 
     written = second.folder.joinpath("result.json").stat().st_mtime_ns
@@ -83,29 +111,84 @@ def test_killed_in_the_middle_and_resumed(workplace: Path, toy: Path, capsys: py
     assert second.folder.joinpath("result.json").stat().st_mtime_ns == written
 
 
-def test_a_cell_that_cannot_be_trained(workplace: Path, toy: Path, capsys: pytest.CaptureFixture) -> None:
+@pytest.fixture
+def cluster(workplace: Path) -> Iterator[tuple[str, list[subprocess.Popen]]]:
+    """The address of a real scheduler, and its two worker processes, which have no nanny to restart them."""
+    pytest.importorskip("distributed", reason="Dask needs the extra cluster")
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host=127.0.0.1", "--port=0", "--no-dashboard"]
+    started = [subprocess.Popen([*command, "--scheduler-file=scheduler.json"], stderr=subprocess.DEVNULL)]
+    try:
+        wait_for(Path("scheduler.json").is_file)
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file=scheduler.json"]
+        command += ["--nthreads=1", "--no-nanny", "--no-dashboard", f"--local-directory={workplace}"]
+        started += [subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL) for _ in range(2)]
+        yield json.loads(Path("scheduler.json").read_text())["address"], started[1:]
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait()
+
+
+def test_a_worker_of_a_cluster_is_killed_and_another_resumes_its_cell(cluster: Any, toy: Path) -> None:
+    address, workers = cluster
+    write_experiment(toy)
+    first = plan(load_experiment("mine.yaml"), "results", {"data_path": str(toy)})[0]
+    killed: list[int] = []
+
+    def kill() -> None:
+        wait_for((first.folder / f"{first.name}.last.pth").is_file)
+        for worker in workers:
+            for child in psutil.Process(worker.pid).children():
+                if first.name in " ".join(child.cmdline()):
+                    os.kill(worker.pid, signal.SIGKILL)
+                    killed.append(worker.pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    outcome = grid.run_grid([first], scheduler=address)
+    thread.join()
+    assert len(killed) == 1
+    assert outcome.failed == []
+    check_resumed(first)
+
+
+def test_a_scheduler_that_is_not_there(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed", reason="Dask needs the extra cluster")
+    monkeypatch.setattr(engines, "_CONNECT_SECONDS", 1)
+    with pytest.raises(UserError, match=r"tcp://127\.0\.0\.1:9 cannot be reached"):
+        grid.run_grid(cells(1), scheduler="tcp://127.0.0.1:9")
+    without_dask(monkeypatch)
+    with pytest.raises(UserError, match=r"recbole-denoiser\[cluster\]"):
+        grid.run_grid(cells(1), scheduler="tcp://127.0.0.1:9")
+
+
+def test_a_cell_that_cannot_be_trained(
+    workplace: Path, toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     write_experiment(toy)
     flags = {"data_path": str(toy), "learning_rate": 1e30, "denoise": False}
     run = plan(load_experiment("mine.yaml"), "results", flags)[0]
     cell.write_cell(run.folder, run.model, run.dataset, run.settings)
+    monkeypatch.setattr(cell, "end_with_starter", lambda: None)  # nobody holds this process's standard input
     assert cell.main([str(run.folder)]) == 2
     assert "Error: " in capsys.readouterr().err
     assert not run.finished
-    assert claim.holder(run.folder) is None
 
 
-def sleeping_grid(monkeypatch: pytest.MonkeyPatch, script: str) -> list[subprocess.Popen]:
-    """Cells run a short script instead of a training; gives the processes as they are started."""
-    started: list[subprocess.Popen] = []
-
-    def start(module: str, arguments: list[str], log: Path) -> subprocess.Popen:
-        with log.open("ab") as stream:
-            process = subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=stream, stderr=stream)
-        started.append(process)
-        return process
-
-    monkeypatch.setattr(processes, "start", start)
-    return started
+def test_a_run_belongs_to_one_process(workplace: Path) -> None:
+    """A second process waits for the first, and finds the run finished."""
+    (run,) = cells(1)
+    cell.write_cell(run.folder, run.model, run.dataset, {})
+    held = FileLock(run.folder / cell.LOCK_FILE)
+    done: list[bool] = []
+    with held:
+        thread = threading.Thread(target=lambda: done.append(cell.run_cell(run.folder) is None))
+        thread.start()
+        time.sleep(0.3)
+        assert not done
+        run.folder.joinpath("result.json").write_text("{}")
+    thread.join()
+    assert done
 
 
 def cells(count: int) -> list[PlannedRun]:
@@ -115,44 +198,63 @@ def cells(count: int) -> list[PlannedRun]:
     ]
 
 
-FINISH = "import sys, pathlib; (pathlib.Path(sys.argv[1]) / 'result.json').write_text('{\"seconds\": 1}')"
+def script_grid(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Cells run a short script instead of a training."""
+    Path("scripted.py").write_text("import os, sys, time, pathlib\n" + script)
+    monkeypatch.setattr(grid, "CELL_MODULE", "scripted")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_stops_the_processes(workplace: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    started = sleeping_grid(monkeypatch, "import time; time.sleep(600)")
-    threading.Timer(0.5, os.kill, (os.getpid(), number)).start()
+FINISH = "(pathlib.Path(sys.argv[1]) / 'result.json').write_text('{\"seconds\": 1}')"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_stops_the_processes(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, engine: str, number: int
+) -> None:
+    script_grid(monkeypatch, "pathlib.Path(sys.argv[1], 'pid').write_text(str(os.getpid()))\ntime.sleep(600)")
+    started: list[int] = []
+
+    def interrupt() -> None:
+        files = [run.folder / "pid" for run in cells(2)]
+        wait_for(lambda: all(file.is_file() and file.read_text() for file in files))
+        started.extend(int(file.read_text()) for file in files)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
         grid.run_grid(cells(3), jobs=2)
+    thread.join()
     assert len(started) == 2
-    assert all(process.returncode == -signal.SIGTERM for process in started)
+    wait_for(lambda: not any(psutil.pid_exists(process) for process in started))
+    assert not cells(3)[2].folder.exists()
 
 
-def test_crashes_are_reported_and_do_not_stop_the_rest(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = f"import sys, os\nif 'run1' in sys.argv[1]: sys.exit('no memory')\nif 'run2' in sys.argv[1]: os.abort()\n{FINISH}"
-    sleeping_grid(monkeypatch, script)
+def test_crashes_are_reported_and_do_not_stop_the_rest(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    crash = "if 'run1' in sys.argv[1]: sys.exit('no memory')\nif 'run2' in sys.argv[1]: os.abort()\n"
+    script_grid(monkeypatch, f"{crash}if 'run3' not in sys.argv[1]: {FINISH}")
     outcome = grid.run_grid(cells(5), jobs=2)
     assert [(run.name, reason) for run, reason in sorted(outcome.failed, key=lambda f: f[0].name)] == [
         ("run1", "no memory"),
         ("run2", "killed by SIGABRT"),
+        ("run3", "the process ended well but left no result.json"),
     ]
-    assert [run.finished for run in cells(5)] == [True, False, False, True, True]
+    assert [run.finished for run in cells(5)] == [True, False, False, False, True]
 
 
-def test_runs_of_others_are_waited_for_here_and_left_alone_elsewhere(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = sleeping_grid(monkeypatch, FINISH)
-    here, elsewhere, free = cells(3)
-    for run in (here, elsewhere):
-        run.folder.mkdir(parents=True)
-    claim.claim(here.folder)
-    (elsewhere.folder / "claim-0.json").write_text('{"host": "elsewhere", "pid": 1, "started": 0.0}')
-    threading.Timer(1.0, lambda: here.folder.joinpath("result.json").write_text('{"seconds": 2}')).start()
-    outcome = grid.run_grid([here, elsewhere, free], jobs=1)
-    assert len(started) == 1  # the free one
-    assert here.finished and free.finished
-    assert [(run.name, holder.host) for run, holder in outcome.elsewhere] == [("run1", "elsewhere")]
+def test_shards_work_side_by_side_and_one_grid_alone(workplace: Path) -> None:
+    folder = Path("results")
+    with (
+        grid.only_one(folder, "1/2"),
+        grid.only_one(folder, "2/2"),
+        pytest.raises(UserError, match="Another grid works on results already"),
+        grid.only_one(folder, "1/2"),
+    ):
+        pass
+    with grid.only_one(folder, "1/2"):
+        pass
 
 
 def test_time_left_comes_from_similar_runs(workplace: Path) -> None:
@@ -171,4 +273,5 @@ def test_time_left_comes_from_similar_runs(workplace: Path) -> None:
 
 
 def test_no_process_is_left_over() -> None:
-    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    left = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    assert not [child for child in left if "resource_tracker" not in " ".join(child.cmdline())]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import optuna
 import pytest
 import yaml
+from filelock import FileLock
 
 from recbole_denoiser.cli.main import main
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments import tune
-from recbole_denoiser.experiments.claim import myself
+from recbole_denoiser.experiments import cell, tune
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 FOLDER = Path("results") / "tune" / "SASRecDenoiser-toy"
@@ -59,7 +57,7 @@ def test_the_best_validation_score_wins_and_a_study_goes_on(
 
 def test_two_workers_share_a_storage(arguments: list[str]) -> None:
     assert main([*arguments, "--trials=4", "--jobs=2", "--sampler=random"]) == 0
-    workers = {trial.user_attrs["worker"]["pid"] for trial in trials()}
+    workers = {trial.user_attrs["process"] for trial in trials()}
     assert len(workers) == 2
     assert 4 <= len(trials()) <= 5  # the last one of each worker may end together
     assert not trials(("FAIL", "RUNNING"))
@@ -67,12 +65,14 @@ def test_two_workers_share_a_storage(arguments: list[str]) -> None:
 
 def test_a_trial_of_a_dead_worker_is_taken_up(arguments: list[str], settings: dict) -> None:
     assert main([*arguments, "--trials=1"]) == 0
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
     study = optuna.load_study(study_name="SASRecDenoiser-toy", storage=f"sqlite:///{FOLDER / 'study.db'}")
     lost = study.ask()
+    (FOLDER / "lost").mkdir()
     chosen = tune.suggest(lost, tune.search_space("SASRecDenoiser", "space.yaml"))
-    lost.set_user_attr("worker", {**vars(myself()), "pid": dead.pid})
+    lost.set_user_attr("run", "lost")
+    with FileLock(FOLDER / "lost" / cell.LOCK_FILE):  # its worker lives
+        assert main([*arguments, "--trials=1"]) == 0
+        assert not trials(("FAIL",))
     assert main([*arguments, "--trials=2"]) == 0
     assert [trial.number for trial in trials(("FAIL",))] == [lost.number]
     again = trials()[-1]
