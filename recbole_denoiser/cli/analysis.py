@@ -36,7 +36,7 @@ def add_commands(command: Callable[..., Any]) -> None:
     report = command("report", _report)
     report.add_argument("runs", nargs="+", metavar="run", help="folders or names of finished runs, or folders of runs")
     add_result_dir(report)
-    report.add_argument("--output", "-o", help="the page; default: report.html, of one run in the folder of the run")
+    report.add_argument("--output", "-o", help="the page; default: report/report.html, of one run in its own folder")
 
     pruning = command("pruning", _pruning)
     pruning.add_argument("runs", nargs="+", metavar="run", help="folders or names of finished runs, or folders of runs")
@@ -144,8 +144,11 @@ def _report(options: Any) -> None:
     from recbole_denoiser.runs.record import find_runs
 
     runs = find_runs(options.runs, options.result_dir)
-    default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
-    _say_written(write_report(runs, Path(options.output) if options.output else default))
+    default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report/report.html")
+    page, *figures = write_report(runs, Path(options.output) if options.output else default)
+    print(f"Wrote {page}")
+    if figures:
+        print(f"Wrote {len(figures)} figures (PNG and SVG) into {figures[0].parent}/")
 
 
 def _say_written(files: Iterable[Path]) -> None:

@@ -39,6 +39,7 @@ def add_commands(command: Callable[..., Any]) -> None:
     compare.add_argument(
         "--test", default="permutation", help="whose p-values the table shows: permutation, t, wilcoxon"
     )
+    compare.add_argument("--reference", metavar="LABEL", help="what all are compared with; default: the plain backbone")
     compare.add_argument("--output", help="folder that gets table.md, table.tex and table.csv")
 
     tune = command("tune", _tune, settings=True)
@@ -128,7 +129,8 @@ def _compare(options: Any) -> None:
     from recbole_denoiser.experiments.table_text import to_csv, to_latex, to_markdown
     from recbole_denoiser.files import write_text
 
-    comparison = compare_runs(named_runs(options.runs, options.result_dir), options.metrics, options.test)
+    runs = named_runs(options.runs, options.result_dir)
+    comparison = compare_runs(runs, options.metrics, options.test, options.reference)
     text = f"{to_markdown(comparison.table)}\n{comparison}\n"
     if options.output:
         folder = Path(options.output)

@@ -39,7 +39,7 @@ COMMANDS = {
     "detect": Entry("data", "Find the noise in a data set: a table, noise.csv and a page."),
     "clean": Entry("data", "Write a copy of a data set without its noise."),
     "reproduce": Entry("experiments", "Run an experiment of the paper, or one of yours."),
-    "compare": Entry("experiments", "Compare finished runs: a table and paired tests against the first."),
+    "compare": Entry("experiments", "Compare finished runs: a table and paired tests against a reference."),
     "tune": Entry("experiments", "Search a model's settings with Optuna, on validation data only."),
     "pruning": Entry("analysis", "How well the masks of runs with train_noise find the injected items."),
     "variance": Entry("analysis", "Relative gradient variance of every estimator on a finished run."),

@@ -1,4 +1,4 @@
-"""``recbole-denoiser compare``: any finished runs in one table, with paired tests of all against the first."""
+"""``recbole-denoiser compare``: any finished runs in one table, with paired tests of all against a reference."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments.reference import reference
 from recbole_denoiser.experiments.stats import PairedTest, compare, holm
 from recbole_denoiser.experiments.table_text import metric_name, p_text
 from recbole_denoiser.experiments.tables import TESTS, ResultTable, build_table, group_runs
@@ -17,10 +18,10 @@ from recbole_denoiser.runs.record import Run, find_runs
 
 @dataclass(frozen=True)
 class Comparison:
-    """The table and, by (label, data set, metric), the tests against the first label."""
+    """The table and, by (label, data set, metric), the tests against the reference."""
 
     table: ResultTable
-    first: str
+    reference: str
     tests: dict[tuple[str, str, str], PairedTest]
     test: str  # whose p-values the table shows
 
@@ -43,8 +44,10 @@ def named_runs(sources: Sequence[str], result_dir: str = "results") -> list[Run]
     return [replace(run, label=run.folder.name) if run.label in clashing else run for run in runs]
 
 
-def compare_runs(runs: Sequence[Run], metrics: Sequence[str], test: str = "permutation") -> Comparison:
-    """Table and paired tests; everything is compared with the label of the first run."""
+def compare_runs(
+    runs: Sequence[Run], metrics: Sequence[str], test: str = "permutation", against: str | None = None
+) -> Comparison:
+    """Table and paired tests; everything is compared with the label ``against``, by default the plain backbone's."""
     labels = list(dict.fromkeys(run.label for run in runs))
     if len(labels) < 2:
         raise UserError(
@@ -53,8 +56,11 @@ def compare_runs(runs: Sequence[Run], metrics: Sequence[str], test: str = "permu
         )
     if test not in TESTS:
         raise UserError(f"--test {test} must be one of {', '.join(TESTS)}.")
-    first = labels[0]
-    table = build_table(runs, metrics, dict.fromkeys(labels[1:], first), test=test, labels=labels)
+    if against is not None and against not in labels:
+        raise UserError(f"--reference {against}: no run has this label. There are: {', '.join(labels)}.")
+    first = against or reference(runs).label
+    others = [label for label in labels if label != first]
+    table = build_table(runs, metrics, dict.fromkeys(others, first), test=test, labels=labels)
     groups = group_runs(runs)
     tests = {
         (label, dataset, metric): compare(group, groups[first, dataset], metric)
@@ -107,7 +113,7 @@ def _candidates(run: Run) -> np.ndarray | None:
 def _test_lines(comparison: Comparison) -> list[str]:
     corrected = holm({place: getattr(found, comparison.test) for place, found in comparison.tests.items()})
     lines = [
-        f"Paired tests over users against {comparison.first} (two-sided; Holm: {comparison.test} corrected over "
+        f"Paired tests over users against {comparison.reference} (two-sided; Holm: {comparison.test} corrected over "
         f"{len(corrected)} comparisons)",
         "",
         "| Model | Data set | Metric | Users | Difference | 95 % interval | Permutation | t | Wilcoxon | McNemar "

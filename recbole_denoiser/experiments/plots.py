@@ -1,7 +1,6 @@
 """Figures in the paper's form: a metric against what was varied (Figures 3 to 5), kept attention against the epoch.
 
-Every figure has one panel per data set and is written as PNG and SVG. Colour, marker and line style all tell the
-lines apart, in the colour-blind-safe palette of Okabe and Ito.
+Every figure has one panel per data set and is written as PNG and SVG.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments import canvas
 from recbole_denoiser.experiments.table_text import metric_name
-from recbole_denoiser.files import write_atomically
 
-COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-STYLES = ("-", "--", "-.", ":")
+SIZE, MARGIN = (3.4, 3.0), (2.2, 0.3)  # inches of a panel, and beside and above all
 AXIS_NAMES = {
     "train_noise": "Share of training items replaced (%)",
     "MAX_ITEM_LIST_LENGTH": "Maximum length n",
@@ -28,7 +24,6 @@ AXIS_NAMES = {
 }
 PERCENT = {"train_noise"}
 LOGARITHMIC = {"beta", "gamma"}
-MOST_COLUMNS = 3  # panels beside each other
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class Line:
 def metric_figure(panels: Mapping[str, Mapping[str, Line]], x: str, metric: str, stem: Path) -> list[Path]:
     """Panels (data set -> label -> line) of a metric against the key ``x``; error bars are deviations over seeds."""
     labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
-    figure, axes = _panels(len(panels))
+    figure, axes = canvas.panels(len(panels), SIZE, MARGIN)
     for axis, (dataset, lines) in zip(axes, panels.items(), strict=True):
         for label, line in lines.items():
             _draw(axis, label, line, labels.index(label), 100.0 if x in PERCENT else 1.0)
@@ -62,14 +57,14 @@ def metric_figure(panels: Mapping[str, Mapping[str, Line]], x: str, metric: str,
         else:
             ticks = sorted({value for line in lines.values() for value in line.x or []})
             axis.set_xticks([tick * (100 if x in PERCENT else 1) for tick in ticks])
-    for axis in axes[::MOST_COLUMNS]:
+    for axis in axes[:: canvas.MOST_COLUMNS]:
         axis.set_ylabel(metric_name(metric))
-    _legend(figure, axes)
-    return _save(figure, stem)
+    canvas.legend(figure, axes)
+    return canvas.save(figure, stem)
 
 
 def _draw(axis: Any, label: str, line: Line, number: int, scale: float) -> None:
-    colour, style = COLOURS[number % len(COLOURS)], STYLES[number % len(STYLES)]
+    colour, style = canvas.look(number)
     if line.x is None:  # does not depend on x
         axis.axhline(line.mean[0], color=colour, linestyle=style, linewidth=1.3, label=label)
         low, high = line.mean[0] - line.deviation[0], line.mean[0] + line.deviation[0]
@@ -78,7 +73,7 @@ def _draw(axis: Any, label: str, line: Line, number: int, scale: float) -> None:
     order = np.argsort(line.x)
     axis.errorbar(
         np.array(line.x)[order] * scale, line.mean[order], yerr=line.deviation[order], label=label, color=colour,
-        linestyle=style, linewidth=1.3, marker=MARKERS[number % len(MARKERS)], markersize=4, capsize=3,
+        linestyle=style, linewidth=1.3, marker=canvas.MARKERS[number % len(canvas.MARKERS)], markersize=4, capsize=3,
     )  # fmt: skip
 
 
@@ -88,24 +83,24 @@ def kept_figure(panels: Mapping[str, Mapping[str, Sequence[Sequence[dict[str, An
     The mean over seeds, for as long as all seeds were trained; seeds that stop early would bend it otherwise.
     """
     labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
-    figure, axes = _panels(len(panels))
+    figure, axes = canvas.panels(len(panels), SIZE, MARGIN)
     for axis, (dataset, lines) in zip(axes, panels.items(), strict=True):
         for label, seeds in lines.items():
             epochs, share = _kept(seeds)
             for layer in range(share.shape[2]):
-                colour = COLOURS[labels.index(label) % len(COLOURS)]
+                colour, _ = canvas.look(labels.index(label))
                 mean, low, high = share[:, :, layer].mean(0), share[:, :, layer].min(0), share[:, :, layer].max(0)
-                style = STYLES[layer % len(STYLES)]
+                style = canvas.STYLES[layer % len(canvas.STYLES)]
                 axis.plot(epochs, 100 * mean, style, color=colour, linewidth=1.3, label=f"{label}, layer {layer + 1}")
                 axis.fill_between(epochs, 100 * low, 100 * high, color=colour, alpha=0.12, linewidth=0)
         axis.set_title(dataset)
         axis.set_xlabel("Epoch")
-        axis.set_ylim(-2, 102)
+        axis.set_ylim(0, 102)
         axis.xaxis.get_major_locator().set_params(integer=True)
-    for axis in axes[::MOST_COLUMNS]:
+    for axis in axes[:: canvas.MOST_COLUMNS]:
         axis.set_ylabel("Kept attention (%)")
-    _legend(figure, axes)
-    return _save(figure, stem)
+    canvas.legend(figure, axes)
+    return canvas.save(figure, stem)
 
 
 def _kept(seeds: Sequence[Sequence[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray]:
@@ -114,43 +109,3 @@ def _kept(seeds: Sequence[Sequence[dict[str, Any]]]) -> tuple[np.ndarray, np.nda
     common = sorted(set.intersection(*(set(record) for record in records)))
     share = np.array([[record[epoch] for epoch in common] for record in records])
     return np.array(common) + 1, share
-
-
-def _panels(count: int) -> tuple[Any, list[Any]]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("Figures need matplotlib: pip install 'recbole-denoiser[plots]'.") from None
-    columns = min(count, MOST_COLUMNS)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(2.2 + 3.4 * columns, 0.3 + 3.0 * rows), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for unused in axes[count:]:
-        unused.remove()
-    axes = axes[:count]
-    for axis in axes:
-        axis.grid(alpha=0.3, linewidth=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _legend(figure: Any, axes: list[Any]) -> None:
-    """One legend for all panels, beside them: lines may lie anywhere inside."""
-    found: dict[str, Any] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    figure.legend(found.values(), found.keys(), loc="outside right upper", frameon=False, fontsize="small")
-
-
-def _save(figure: Any, stem: Path) -> list[Path]:
-    """``<stem>.png`` and ``<stem>.svg``, the latter without a date so that the same numbers give the same file."""
-    import matplotlib
-
-    files = []
-    with matplotlib.rc_context({"svg.hashsalt": "recbole-denoiser", "svg.fonttype": "none"}):
-        for kind, options in (("png", {"dpi": 200}), ("svg", {"metadata": {"Date": None}})):
-            file = stem.with_name(f"{stem.name}.{kind}")
-            write_atomically(file, lambda stream, k=kind, o=options: figure.savefig(stream, format=k, **o))
-            files.append(file)
-    return files

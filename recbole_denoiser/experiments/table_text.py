@@ -1,4 +1,4 @@
-"""A ResultTable as Markdown, LaTeX or CSV. Best values are bold, second ones underlined."""
+"""A ResultTable as Markdown, LaTeX or CSV. Best values are bold (with † if significant), second ones underlined."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 from dataclasses import dataclass
 
-from recbole_denoiser.experiments.tables import Cell, ResultTable
+from recbole_denoiser.experiments.tables import SIGNIFICANT, Cell, ResultTable
 
 METRIC_NAMES = {"hit": "Hit", "ndcg": "NDCG", "mrr": "MRR", "recall": "Recall"}
 
@@ -74,7 +74,7 @@ def to_markdown(table: ResultTable) -> str:
             if cell is None:
                 row.append("-" if column.kind == "value" else "")
             elif column.kind == "value":
-                value = marks[cell.mark].format(f"{cell.mean:.4f}")
+                value = marks[cell.mark].format(f"{cell.mean:.4f}") + (SIGNIFICANT if cell.significant else "")
                 row.append(value if cell.deviation is None else f"{value} ± {cell.deviation:.4f}")
             else:
                 row.append(_plain(cell, column.kind).replace("<", "&lt;"))
@@ -94,6 +94,7 @@ def latex_text(text: str) -> str:
         "^": r"\textasciicircum{}",
         "<": "$<$",
         "±": r"$\pm$",
+        SIGNIFICANT: r"$\dagger$",
     }
     escaped.update({character: "\\" + character for character in "&%$#_{}"})
     return "".join(escaped.get(character, character) for character in text)
@@ -122,7 +123,7 @@ def to_latex(table: ResultTable) -> str:
             if cell is None:
                 row.append("--" if column.kind == "value" else "")
             elif column.kind == "value":
-                value = marks[cell.mark].format(f"{cell.mean:.4f}")
+                value = marks[cell.mark].format(f"{cell.mean:.4f}") + (r"$^\dagger$" if cell.significant else "")
                 row.append(value if cell.deviation is None else rf"{value} $\pm$ {cell.deviation:.4f}")
             else:
                 row.append(latex_text(_plain(cell, column.kind)))
@@ -137,12 +138,13 @@ def to_csv(table: ResultTable) -> str:
     """One line per model, data set and metric, with unrounded numbers; empty where there is none."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["model", "dataset", "metric", "mean", "deviation", "seeds", "ri_percent", "p", "paper", "mark"])
+    writer.writerow(["model", "dataset", "metric", "mean", "deviation", "seeds", "ri_percent", "p", "paper", "mark",
+                     "significant"])  # fmt: skip
     for label in table.labels:
         for dataset in table.datasets:
             for metric in table.metrics:
                 cell = table.cells.get((label, dataset, metric))
                 if cell is not None:
                     numbers = [cell.mean, cell.deviation, cell.seeds, cell.improvement, cell.p, cell.paper]
-                    writer.writerow([label, dataset, metric, *numbers, cell.mark])
+                    writer.writerow([label, dataset, metric, *numbers, cell.mark, int(cell.significant)])
     return text.getvalue()

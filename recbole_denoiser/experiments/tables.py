@@ -1,9 +1,9 @@
 """From finished runs to a table like the paper's Table 2 (section 5.2), with what Table 2 leaves out.
 
 A cell is the mean over seeds with its deviation and number of seeds; a denoiser also has the relative improvement
-(RI) over its backbone and the p-value of a paired test over users. The best value of a column is bold only if it is
-significantly better than the second. p-values are Holm-corrected in two families, one per question: all pairs of
-denoiser and backbone, and all columns' best against second.
+(RI) over its backbone and the p-value of a paired test over users. The best and the second value of a column are
+marked, and a sign says whether the best is significantly better than the second. p-values are Holm-corrected in two
+families, one per question: all pairs of denoiser and backbone, and all columns' best against second.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from recbole_denoiser.runs.record import Run
 TESTS: dict[str, Callable[[np.ndarray], float]] = {"permutation": permutation_p, "t": t_p, "wilcoxon": wilcoxon_p}
 RANKS_TOLERANCE = 1e-3  # between a metric of result.json (rounded) and the same from the ranks
 
+BEST, SECOND, SIGNIFICANT = "bold", "underlined", "†"  # in the legend of a table
+
 Place = tuple[str, str, str]  # label, data set, metric
 
 
@@ -41,7 +43,8 @@ class Cell:
     improvement: float | None = None  # RI in per cent
     p: float | None = None  # against the backbone, corrected
     paper: float | None = None
-    mark: str = ""  # "best", "second", or "" (also a best value that is not significantly so)
+    mark: str = ""  # "best", "second" or ""
+    significant: bool = False  # of the best: better than the second, corrected p < alpha
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def build_table(
     alpha: float = 0.05,
     labels: Sequence[str] | None = None,
 ) -> ResultTable:
-    """The table of all runs. ``test=None`` reads no ranks: no p-values, and no value is bold."""
+    """The table of all runs. ``test=None`` reads no ranks: no p-values, and no value is significant."""
     if test is not None and test not in TESTS:
         raise UserError(f"There is no test {test!r}. Allowed: {', '.join(TESTS)}, or none.")
     groups = group_runs(runs)
@@ -159,34 +162,33 @@ def _mark(
     test: str | None,
     alpha: float,
 ) -> list[str]:
-    """Set the marks of best and second in every column; a note for each best value that is not significantly so."""
+    """Set the marks of best and second in every column; returns the legend of the marks."""
     ranked: dict[tuple[str, str], list[Place]] = {}
     for dataset in datasets:
         for metric in metrics:
             column = [place for place in cells if place[1:] == (dataset, metric)]
             if len(column) > 1:
                 ranked[dataset, metric] = sorted(column, key=lambda place: -cells[place].mean)[:2]
-    for _, second in ranked.values():
+    for best, second in ranked.values():
+        cells[best] = replace(cells[best], mark="best")
         cells[second] = replace(cells[second], mark="second")
-    if test is None:
+    if not ranked:
         return []
+    legend = f"{BEST}: best mean of its column; {SECOND}: second best."
+    if test is None:
+        return [f"{legend} No test was made: differences may be chance."]
     corrected = holm(
         {
             (dataset, metric): _p(test, groups[best[0], dataset], groups[second[0], dataset], metric)
             for (dataset, metric), (best, second) in ranked.items()
         }
     )
-    notes = []
-    for (dataset, metric), (best, second) in ranked.items():
-        p = corrected[dataset, metric]
-        if p < alpha:
-            cells[best] = replace(cells[best], mark="best")
-        else:
-            notes.append(
-                f"{dataset} {metric}: {best[0]} has the best mean, but is not significantly better than "
-                f"{second[0]} (corrected p = {p:.3f}), so nothing is bold."
-            )
-    return notes
+    for (dataset, metric), (best, _) in ranked.items():
+        cells[best] = replace(cells[best], significant=corrected[dataset, metric] < alpha)
+    return [
+        f"{legend} {SIGNIFICANT}: significantly better than the second best ({test} test over users, seeds averaged "
+        f"per user, p < {alpha:g} after Holm's correction over {len(ranked)} columns); else the lead may be chance."
+    ]
 
 
 def _data_notes(groups: Mapping[tuple[str, str], list[Run]], paper: PaperTable | None) -> list[str]:
@@ -204,6 +206,12 @@ def _data_notes(groups: Mapping[tuple[str, str], list[Run]], paper: PaperTable |
                 f"{dataset}: {users:,} users here, {published['users']:,} in the paper: its values are of other data."
             )
     return notes
+
+
+def _references(pairs: Mapping[str, str], labels: set[str]) -> str:
+    """The one label that all are compared with, or that each has its own."""
+    names = list(dict.fromkeys(base for label, base in pairs.items() if label in labels and base in labels))
+    return names[0] if len(names) == 1 else "the plain backbone" + (f" ({', '.join(names)})" if names else "")
 
 
 def _test_notes(
@@ -225,7 +233,6 @@ def _test_notes(
         if other is not None and {run.seed for run in group} != {run.seed for run in other}:
             notes.append(f"{dataset}: {label} and {pairs[label]} were run with different seeds.")
     if test is None:
-        notes.append("No test was made, so nothing is bold.")
         return notes
     for group in groups.values():
         for run in group:
@@ -235,7 +242,7 @@ def _test_notes(
                 if abs(by_ranks - run.test[metric]) > RANKS_TOLERANCE:
                     notes.append(f"{run.run}: {metric} is {run.test[metric]:.4f}, but {by_ranks:.4f} by its ranks.")
     notes.append(
-        f"p: {test} test over users (seeds averaged per user) against the backbone, two-sided, "
+        f"RI and p: against {_references(pairs, labels)}; {test} test over users (seeds averaged per user), two-sided, "
         f"Holm-corrected over {pairs_tested} comparisons."
     )
     return notes

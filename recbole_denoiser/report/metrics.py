@@ -3,52 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import PaperTable
-from recbole_denoiser.experiments.stats import METRIC, align, bootstrap_interval, holm, paired_test, per_user
+from recbole_denoiser.experiments.stats import METRIC, bootstrap_interval, compare, holm, seed_mean
+from recbole_denoiser.report.groups import Group, references
 from recbole_denoiser.runs.record import Run
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One metric of one run on the test split."""
+    """One metric of one experiment on the test split, the mean over its seeds."""
 
     metric: str
     valid: float | None
     test: float
+    deviation: float | None  # over seeds, n - 1 in the denominator; None for one seed
     interval: tuple[float, float] | None  # 95 %, users drawn again; None where the metric has no value per user
     paper: float | None
 
 
-def measured(run: Run, paper: PaperTable) -> list[Measured]:
-    """Every test metric of a run."""
-    rank = _ranks(run)
+def measured(runs: Sequence[Run], paper: PaperTable) -> list[Measured]:
+    """Every test metric of an experiment, given as its seeds."""
+    one_rank_each = all(_has_ranks(run) for run in runs)
     rows = []
-    for metric, value in run.test.items():
+    for metric in runs[0].test:
+        test = np.array([run.test[metric] for run in runs])
+        valid = [run.valid[metric] for run in runs if metric in run.valid]
         interval = None
-        if rank is not None and METRIC.fullmatch(metric):
-            interval = bootstrap_interval(per_user(rank, metric))
+        if one_rank_each and METRIC.fullmatch(metric):
+            _, values = seed_mean([run.ranks() for run in runs], metric, [run.run for run in runs])
+            interval = bootstrap_interval(values)
         rows.append(
-            Measured(metric, run.valid.get(metric), value, interval, paper.value(run.label, run.dataset, metric))
+            Measured(
+                metric,
+                float(np.mean(valid)) if valid else None,
+                float(test.mean()),
+                float(test.std(ddof=1)) if len(test) > 1 else None,
+                interval,
+                paper.value(runs[0].label, runs[0].dataset, metric),
+            )
         )
     return rows
 
 
-def _ranks(run: Run) -> np.ndarray | None:
-    """Ranks of the test items, one per user; None where users have several, or none was kept."""
+def _has_ranks(run: Run) -> bool:
+    """Ranks of the test items were kept, one per user."""
     if not (run.folder / run.ranks_file).is_file():
-        return None
+        return False
     ranks = run.ranks()
-    return ranks.rank if len(np.unique(ranks.user)) == len(ranks.user) else None
+    return len(np.unique(ranks.user)) == len(ranks.user)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A run against the first one on the same data set, by one metric."""
+    """An experiment against the reference on the same data set, by one metric."""
 
     run: str
     against: str
@@ -58,33 +70,26 @@ class Difference:
     p: float  # permutation test, Holm-corrected over all of the report
 
 
-def differences(
-    runs: Sequence[Run], names: Sequence[str], metrics: Sequence[str]
-) -> tuple[list[Difference], list[str]]:
-    """Paired comparisons that can be made, and why others cannot."""
-    first: dict[str, int] = {}
-    found: dict[tuple[int, str], Difference] = {}
+def differences(groups: Sequence[Group], metrics: Sequence[str]) -> tuple[list[Difference], list[str]]:
+    """Paired comparisons with each one's reference that can be made, and why others cannot."""
+    bases = references(groups)
+    found: dict[tuple[str, str], Difference] = {}
     notes = []
-    for number, run in enumerate(runs):
-        base = first.setdefault(run.dataset, number)
-        if base == number:
+    for group in groups:
+        base = bases.get(group.name)
+        if base is None:
             continue
         try:
-            rank, other = align(run.ranks(), runs[base].ranks(), (names[number], names[base]))
+            tests = [compare(group.runs, base.runs, metric) for metric in metrics]
         except UserError as error:
-            notes.append(f"{names[number]} cannot be compared with {names[base]}: {error}")
+            notes.append(f"{group.name} cannot be compared with {base.name}: {error}")
             continue
-        for metric in metrics:
-            test = paired_test(per_user(rank, metric), per_user(other, metric), metric)
-            found[number, metric] = Difference(
-                names[number], names[base], metric, test.difference, test.interval, test.permutation
+        for test in tests:
+            found[group.name, test.metric] = Difference(
+                group.name, base.name, test.metric, test.difference, test.interval, test.permutation
             )
     corrected = holm({key: entry.p for key, entry in found.items()})
-    rows = [
-        Difference(entry.run, entry.against, entry.metric, entry.difference, entry.interval, corrected[key])
-        for key, entry in found.items()
-    ]
-    return rows, notes
+    return [replace(entry, p=corrected[key]) for key, entry in found.items()], notes
 
 
 def main_metrics(runs: Sequence[Run]) -> list[str]:

@@ -14,22 +14,24 @@ from recbole_denoiser.integration.schema import DERIVED, PLACES
 from recbole_denoiser.runs.record import Run, read_json
 
 # settings that make a good name, best first
-_TELLING = ("dataset", "train_noise", "seed", "mask", "estimator", "denoise", "target_denoise", "beta", "gamma",
-            "target_sparsity", "random_keep", "n_layers")  # fmt: skip
+_TELLING = ("dataset", "train_noise", "noise_action", "seed", "mask", "estimator", "denoise", "target_denoise",
+            "beta", "gamma", "target_sparsity", "random_keep", "n_layers")  # fmt: skip
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
-    """A short name for each run: its label, if need be with the one setting that tells all runs apart."""
+    """A short name for each run: its label, if need be with the settings that tell it from the others."""
     names = [run.label for run in runs]
-    if len(set(names)) == len(names):
-        return names
     differing = dict(differing_settings(runs))
-    telling = [key for key in (*_TELLING, *differing) if key in differing]
-    for key in telling:
-        longer = [f"{name}, {key} {value}" for name, value in zip(names, differing[key], strict=True)]
-        if len(set(longer)) == len(longer):
-            return longer
-    return [run.run for run in runs]
+    for key in [key for key in (*_TELLING, *differing) if key in differing]:
+        if len(set(names)) == len(names):
+            return names
+        longer = [
+            f"{name}, {key} {value}" if names.count(name) > 1 else name
+            for name, value in zip(names, differing[key], strict=True)
+        ]
+        if len(set(longer)) > len(set(names)):
+            names = longer
+    return names if len(set(names)) == len(names) else [run.run for run in runs]
 
 
 def differing_settings(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:

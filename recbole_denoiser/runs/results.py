@@ -52,12 +52,18 @@ def is_same_experiment(old: dict[str, Any], config: Config) -> bool:
 
 
 def run_name(config: Config) -> str:
-    """``<model>-<data set>-s<seed>-<hash of the settings>``, unless the user named the run."""
+    """``<model>-<data set>-s<seed>-<hash of the settings>``, unless the user named the run.
+
+    A denoiser model with ``denoise: False`` is its backbone, and is called that.
+    """
     if config["run_name"]:
         return require_plain_name(str(config["run_name"]), "run_name")
     digest = hashlib.sha256(json.dumps(deciding(config.plain()), sort_keys=True).encode()).hexdigest()[:8]
     require_plain_name(str(config["dataset"]), "dataset")
-    return f"{config['model']}-{config['dataset']}-s{config['seed']}-{digest}"
+    model = str(config["model"])
+    if config["denoise"] is False:
+        model = model.removesuffix("Denoiser")
+    return f"{model}-{config['dataset']}-s{config['seed']}-{digest}"
 
 
 def versions() -> dict[str, str]:

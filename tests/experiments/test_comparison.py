@@ -51,6 +51,19 @@ def test_command_writes_three_tables(small_grid: SmallGrid, workplace: Path, cap
         assert Path(f"out/table.{kind}").stat().st_size > 0
 
 
+def test_the_reference_is_the_plain_backbone_wherever_it_stands(small_grid: SmallGrid) -> None:
+    """Last in the list, or named by the user."""
+    runs = named_runs(
+        [*folders(small_grid, "content"), *folders(small_grid, "GRU4Rec"), *folders(small_grid, "SASRec")]
+    )
+    assert compare_runs(runs, ["hit@10"]).reference == "SASRec"
+    named = compare_runs(runs, ["hit@10"], against="GRU4Rec")
+    assert "against GRU4Rec" in str(named)
+    assert {label for label, _, _ in named.tests} == {"SASRec", "content"}
+    with pytest.raises(UserError, match="--reference nobody: no run has this label"):
+        compare_runs(runs, ["hit@10"], against="nobody")
+
+
 def test_names_and_runs_that_look_alike(small_grid: SmallGrid) -> None:
     (one, two) = folders(small_grid, "SASRec")
     assert [run.label for run in named_runs([f"a={one}", f"b={one}"])] == ["a", "b"]

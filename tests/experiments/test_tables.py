@@ -92,14 +92,15 @@ def test_p_values_are_holm_corrected(table: ResultTable) -> None:
         assert table.cells["SASRecDenoiser", "toy", metric].p == 1.0
 
 
-def test_only_a_significant_best_is_bold(table: ResultTable) -> None:
-    assert table.cells["SASRecDenoiser", "ml-1m", "hit@10"].mark == "best"
-    assert table.cells["SASRec", "ml-1m", "hit@10"].mark == "second"
+def test_best_and_second_are_marked_and_significance_is_said(table: ResultTable) -> None:
+    for dataset, significant in (("ml-1m", True), ("toy", False)):
+        best, second = (table.cells[label, dataset, "hit@10"] for label in ("SASRecDenoiser", "SASRec"))
+        assert (best.mark, second.mark) == ("best", "second")
+        assert (best.significant, second.significant) == (significant, False)
     assert table.cells["GRU4Rec", "ml-1m", "hit@10"].mark == ""
-    assert table.cells["SASRecDenoiser", "toy", "hit@10"].mark == ""
-    assert table.cells["SASRec", "toy", "hit@10"].mark == "second"
-    assert any(note.startswith("toy hit@10: SASRecDenoiser has the best mean, but is not") for note in table.notes)
-    assert not any(note.startswith("ml-1m hit@10") for note in table.notes)
+    (legend,) = [note for note in table.notes if note.startswith("bold: best mean of its column; underlined: second")]
+    assert "permutation test over users" in legend and "p < 0.05 after Holm's correction over 4 columns" in legend
+    assert any(note.startswith("RI and p: against SASRec;") for note in table.notes)
 
 
 def test_markdown(table: ResultTable) -> None:
@@ -111,8 +112,8 @@ def test_markdown(table: ResultTable) -> None:
     assert lines[1].count("|") == lines[0].count("|")
     assert lines[2] == "| GRU4Rec | 1 | 0.0000 |  |  | 0.5582 | 0.0000 |  |  | 0.3383 |  | - |  |  | - |  |  |"
     assert lines[4] == (
-        "| SASRecDenoiser | 2 | **0.9750** ± 0.0354 | +85.71 | &lt;0.001 | 0.7980 | **0.9750** ± 0.0354 | +271.43 "
-        "| &lt;0.001 | 0.5610 | 1 | 0.5250 | +5.00 | 1.000 | 0.2625 | +5.00 | 1.000 |"
+        "| SASRecDenoiser | 2 | **0.9750**† ± 0.0354 | +85.71 | &lt;0.001 | 0.7980 | **0.9750**† ± 0.0354 | +271.43 "
+        "| &lt;0.001 | 0.5610 | 1 | **0.5250** | +5.00 | 1.000 | **0.2625** | +5.00 | 1.000 |"
     )
     assert "<u>0.5250</u> ± 0.0354" in lines[3]
     assert any("SASRec+Denoiser Steam hit@10 +8.05 % (printed 5.05)" in line for line in lines)
@@ -121,7 +122,7 @@ def test_markdown(table: ResultTable) -> None:
 def test_latex(table: ResultTable) -> None:
     lines = to_latex(table).splitlines()
     assert lines[2] == r" & \multicolumn{9}{c}{ml-1m} & \multicolumn{7}{c}{toy} \\"
-    assert r"\textbf{0.9750} $\pm$ 0.0354 & +85.71 & $<$0.001 & 0.7980" in lines[7]
+    assert r"\textbf{0.9750}$^\dagger$ $\pm$ 0.0354 & +85.71 & $<$0.001 & 0.7980" in lines[7]
     assert lines[7].count("&") == lines[3].count("&") == 16
     assert r"\underline{0.5250}" in lines[6]
     assert latex_text("50% of a_b & c") == r"50\% of a\_b \& c"
@@ -133,15 +134,16 @@ def test_csv(table: ResultTable) -> None:
     row = next(r for r in rows if (r["model"], r["dataset"], r["metric"]) == ("SASRecDenoiser", "ml-1m", "hit@10"))
     assert float(row["mean"]) == pytest.approx(0.975)
     assert float(row["ri_percent"]) == pytest.approx(85.7142857)
-    assert (row["seeds"], row["paper"], row["mark"]) == ("2", "0.798", "best")
+    assert (row["seeds"], row["paper"], row["mark"], row["significant"]) == ("2", "0.798", "best", "1")
     assert next(r for r in rows if r["model"] == "GRU4Rec")["deviation"] == ""
 
 
-def test_without_a_test_nothing_is_bold_and_no_ranks_are_read(runs: list[Run]) -> None:
+def test_without_a_test_nothing_is_significant_and_no_ranks_are_read(runs: list[Run]) -> None:
     for run in runs:
         (run.folder / "ranks.npz").unlink()
     table = build_table(runs, test=None)
-    assert {cell.mark for cell in table.cells.values()} == {"", "second"}
+    assert not any(cell.significant for cell in table.cells.values())
+    assert any("No test was made" in note for note in table.notes)
     assert all(cell.p is None for cell in table.cells.values())
     assert table.cells["SASRecDenoiser", "ml-1m", "hit@10"].improvement == pytest.approx(85.7142857)
     with pytest.raises(UserError, match="cannot be read"):

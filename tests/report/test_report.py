@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import torch
 from recbole_denoiser.analysis.capture import mask_gates
 from recbole_denoiser.cli.main import main
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments import canvas
 from recbole_denoiser.experiments.paper import load_paper_table
 from recbole_denoiser.experiments.stats import per_user
+from recbole_denoiser.report.figures import Curve, kept_figure, validation_figure
+from recbole_denoiser.report.groups import group_seeds, references
 from recbole_denoiser.report.html import fill, json_block
 from recbole_denoiser.report.metrics import differences, measured
 from recbole_denoiser.report.report_page import write_report
@@ -27,7 +31,7 @@ from recbole_denoiser.runs.record import Run, find_runs, load_run
 def runs(train_toy: Any, noisy_run: Path) -> list[Run]:
     """Two shares of noise under one label, a plain backbone and a RecBole model."""
     clean = train_toy(random_keep=0.5, run_name="clean")
-    plain = train_toy(denoise=False, run_name="plain", label="<b>plain</b> & $x$")
+    plain = train_toy(denoise=False, target_denoise="none", run_name="plain", label="<b>plain</b> & $x$")
     gru = train_toy("GRU4Rec", run_name="gru")
     quality = {"layer": 1, "injected": 0.3, "pruned": 0.5, "precision": 0.31, "recall": None, "gate_auc": 0.5}
     (noisy_run / "pruning.json").write_text(json.dumps({"layers": [quality]}))
@@ -43,15 +47,24 @@ def page(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_parts_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for words in ("Results", "Differences to the first run", "Training", "Masks", "Noise", "Settings", "attention AUC"):
+    for words in (
+        "Results",
+        "Differences to &lt;b&gt;plain",
+        "Training",
+        "Masks",
+        "Noise",
+        "Settings",
+        "attention AUC",
+    ):
         assert words in text
     assert text.count("<figure>") == 8  # metrics, losses, validation, kept, two masks, two noise curves
     assert "&lt;b&gt;plain&lt;/b&gt; &amp; $x$" in text
     assert "<b>plain" not in text
     pictures = sorted(file.name for file in page.with_name("report_figures").glob("*.png"))
     assert pictures == [
-        "kept.png", "losses.png", "masks-1.png", "masks-2.png", "metrics.png", "noise-hit10.png", "noise-ndcg10.png",
-        "validation.png",
+        "kept-1.png", "kept-2.png", "losses-1.png", "losses-2.png", "losses-3.png", "masks-1-1.png", "masks-1-2.png",
+        "masks-2-1.png", "masks-2-2.png", "metrics-1.png", "metrics-2.png", "noise-hit10-1.png", "noise-ndcg10-1.png",
+        "validation-1.png", "validation-2.png",
     ]  # fmt: skip
     for file in page.with_name("report_figures").glob("*.png"):
         assert file.read_bytes().startswith(b"\x89PNG")
@@ -69,7 +82,7 @@ def test_numbers_of_the_page(runs: list[Run], page: Path) -> None:
     for run in runs:
         assert f"{run.test['ndcg@10']:.4f}" in text
         assert f"{run.valid['mrr@5']:.4f}" in text
-    entry = next(row for row in measured(runs[0], load_paper_table()) if row.metric == "hit@10")
+    entry = next(row for row in measured(runs[:1], load_paper_table()) if row.metric == "hit@10")
     values = per_user(runs[0].ranks().rank, "hit@10")
     assert entry.test == pytest.approx(values.mean(), abs=1e-5)
     # against the normal interval of a share
@@ -79,23 +92,62 @@ def test_numbers_of_the_page(runs: list[Run], page: Path) -> None:
 
 
 def test_paper_values_stand_beside(runs: list[Run]) -> None:
-    from dataclasses import replace
-
     paper = load_paper_table()
     label, dataset = "SASRec", "ml-1m"
-    rows = measured(replace(runs[0], label=label, dataset=dataset), paper)
+    rows = measured([replace(runs[0], label=label, dataset=dataset)], paper)
     published = {row.metric: row.paper for row in rows}
     assert published["hit@10"] == paper.value(label, dataset, "hit@10") is not None
     assert published["mrr@5"] is None
 
 
-def test_differences_are_paired_and_corrected(runs: list[Run]) -> None:
-    names = names_of(runs)
-    found, notes = differences(runs, names, ["hit@10", "ndcg@10"])
+def test_differences_are_paired_with_the_plain_backbone(runs: list[Run]) -> None:
+    """Every run against the plain one, though it is third in the list; at 30 % noise there is no plain run."""
+    groups = group_seeds(runs)
+    clean, noisy, plain, gru = groups
+    assert {name: base.name for name, base in references(groups).items()} == {
+        clean.name: plain.name, noisy.name: plain.name, gru.name: plain.name,
+    }  # fmt: skip
+    found, notes = differences(groups, ["hit@10", "ndcg@10"])
     assert notes == []
-    assert [(entry.run, entry.against) for entry in found[::2]] == [(name, names[0]) for name in names[1:]]
-    assert found[0].difference == pytest.approx(runs[1].test["hit@10"] - runs[0].test["hit@10"], abs=1e-5)
+    assert [entry.run for entry in found[::2]] == [clean.name, noisy.name, gru.name]
+    assert found[0].difference == pytest.approx(runs[0].test["hit@10"] - runs[2].test["hit@10"], abs=1e-5)
     assert all(entry.interval[0] <= entry.difference <= entry.interval[1] for entry in found)
+
+
+def test_a_noisy_run_is_compared_with_the_noisy_backbone(runs: list[Run]) -> None:
+    noisy_plain = replace(runs[2], label="noisy plain", config={**runs[2].config, "train_noise": 0.3})
+    groups = group_seeds([*runs, noisy_plain])
+    bases = {name: base.name for name, base in references(groups).items()}
+    assert bases[groups[1].name] == "noisy plain"
+    assert bases[groups[0].name] == bases["noisy plain"] == groups[2].name
+
+
+def test_seeds_are_one_line(runs: list[Run], tmp_path: Path) -> None:
+    """Mean over the seeds by hand; 8 experiments of 3 seeds have a small panel each and no legend that could cover them."""
+    many = [
+        replace(runs[2], label=f"model {place}", seed=seed, config={**runs[2].config, "seed": seed},
+                test={name: value + seed / 100 for name, value in runs[2].test.items()})
+        for place in range(8) for seed in (1, 2, 3)
+    ]  # fmt: skip
+    groups = group_seeds(many)
+    assert [(group.name, len(group.runs)) for group in groups] == [(f"model {place}", 3) for place in range(8)]
+    row = next(entry for entry in measured(groups[0].runs, load_paper_table()) if entry.metric == "hit@10")
+    assert row.test == pytest.approx(runs[2].test["hit@10"] + 0.02)
+    assert row.deviation == pytest.approx(0.01)
+    curve = Curve.of(groups[0], lambda record: record["losses"].get("rec"))
+    assert curve is not None and curve.values.shape == (3, len(runs[2].epochs))
+    figure = validation_figure(groups, ["hit@10", "ndcg@10"], tmp_path / "validation")
+    assert len(figure.files) == 2 * 8 and figure.legend == []
+    assert kept_figure(groups[:2], tmp_path / "kept").files == []
+
+
+def test_kept_axes_start_at_0(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = []
+    monkeypatch.setattr(
+        canvas, "save", lambda figure, stem, plain_text: limits.extend(axis.get_ylim() for axis in figure.axes) or []
+    )
+    kept_figure(group_seeds(runs[:2]), tmp_path / "kept")
+    assert limits == [(0, 102)] * 2
 
 
 def test_names_tell_runs_apart(runs: list[Run]) -> None:
@@ -127,7 +179,7 @@ def test_command(runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture)
     assert main(["report", str(runs[3].folder)]) == 0
     assert (runs[3].folder / "report.html").is_file()
     assert main(["report", "clean", "gru", f"--result_dir={runs[0].folder.parent}", f"-o={tmp_path / 'two.html'}"]) == 0
-    assert (tmp_path / "two_figures" / "losses.png").is_file()
+    assert (tmp_path / "two_figures" / "losses-1.png").is_file()
     assert "two.html" in capsys.readouterr().out
     assert main(["report", "nothing"]) == 2
     assert "'nothing' is not the folder of a finished run" in capsys.readouterr().err
