@@ -27,7 +27,7 @@ class History:
 def user_history(recommender: Recommender, user: str) -> History:
     """What the model reads to predict the user's test item; without one, the complete history."""
     run = recommender.run
-    dataset, flat = run.dataset, getattr(run.dataset, "flat", None)
+    dataset, flat = run.dataset, getattr(run.test, "flat", None)
     if flat is None:
         raise UserError("Benchmark files hold no complete histories: give the sequences themselves (--input).")
     column = flat.columns[dataset.uid_field].numpy()
@@ -64,6 +64,6 @@ def histories_of(recommender: Recommender, given: Histories) -> list[History]:
 
 def _replaced(run: OpenRun, start: int, end: int) -> dict[int, str]:
     """Place in the history -> token of the item that train_noise replaced there."""
-    view, source = run.dataset.view, run.dataset.clean_items()
-    places = np.flatnonzero(view.noise[start:end])
-    return {int(place): str(run.items[source[view.origin[start + place]]]) for place in places}
+    view, source = run.test.view, run.dataset.clean_items()
+    replaced = view.noise[start:end] & (view.origin[start:end] >= 0)
+    return {int(place): str(run.items[source[view.origin[start + place]]]) for place in np.flatnonzero(replaced)}

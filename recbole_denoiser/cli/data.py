@@ -12,6 +12,7 @@ from recbole_denoiser.errors import UserError
 def add_commands(command: Callable[..., Any]) -> None:
     """Register the commands; ``command`` is main.py's registrar."""
     from recbole_denoiser.data.prepare.convert import NAMES, RULES
+    from recbole_denoiser.integration.schema import NOISE_KINDS
 
     prepare = command("prepare", _prepare)
     prepare.add_argument("name", choices=("csv", *NAMES), help="csv: your own events, also .jsonl and .parquet")
@@ -29,7 +30,8 @@ def add_commands(command: Callable[..., Any]) -> None:
 
     noise = command("noise", _noise, settings=True)
     noise.add_argument("dataset", help="name of a data set in data_path")
-    noise.add_argument("--share", type=float, required=True, help="share of the training items to replace, 0 to 1")
+    noise.add_argument("--share", type=float, required=True, help="share of the training items that is noise, 0 to 1")
+    noise.add_argument("--kind", choices=NOISE_KINDS, default="replace", help="see train_noise_kind (replace)")
     noise.add_argument("--output", default="dataset", help="folder that gets <name>/")
     noise.add_argument("--name", help="name of the copy; default: <dataset>-noise<per cent>")
 
@@ -80,7 +82,8 @@ def _prepare_events(options: Any) -> None:
 def _noise(options: Any) -> None:
     from recbole_denoiser.data.noise_files import write_noisy
 
-    print(write_noisy(options.dataset, options.share, Path(options.output), options.name, options.settings))
+    output = Path(options.output)
+    print(write_noisy(options.dataset, options.share, output, options.name, options.settings, options.kind))
 
 
 def _what(parser: Any) -> None:

@@ -20,17 +20,14 @@ import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.utils import FeatureType
 
-from recbole_denoiser.data import detection
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
-from recbole_denoiser.data.cleaning import Cleaning, clean
-from recbole_denoiser.data.items import item_texts
+from recbole_denoiser.data.cleaning import Cleaning, cleaned
 from recbole_denoiser.data.negatives import NegativeSampler, SeenItems, item_popularity
-from recbole_denoiser.data.noise import Noise, draw_noise, noise_arrays, with_noise
+from recbole_denoiser.data.noise import Noise, inject, noise_arrays
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
 from recbole_denoiser.data.view import View
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration import parallel
 
 
 class SequenceDataset(SequentialDataset):
@@ -39,9 +36,11 @@ class SequenceDataset(SequentialDataset):
     source: FlatSequences  # the interactions as the atomic file has them
     view: View  # what this part reads: the source with noise, or without what noise_action removed
     inter_feat: Any  # RecBole's DataFrame while reading, then SequenceRows
-    noise: Noise | None = None  # what train_noise replaced
+    noisy: View  # with noise and before anything is done about it
+    noise: Noise | None = None  # what train_noise or eval_noise did
     cleaning: Cleaning | None = None  # what noise_action did
-    kept_detection: Path | None = None  # what the detector said when a finished run was trained
+    read_cleaning: Cleaning | None = None  # the same of what is read at validation and test, with eval_noise
+    kept_detection: Path | None = None  # folder of a finished run: what the detector said when it was trained
 
     @property
     def flat(self) -> FlatSequences:
@@ -153,13 +152,14 @@ class SequenceDataset(SequentialDataset):
         phase = split_rows(rows[self.uid_field].numpy(), rows[self.time_field].numpy(), self.config["eval_args"])
         self._drop_unused_col()
         self.view = View.of_files(self.source, rows.target.numpy(), phase)
-        if self.config["train_noise"]:
-            self.noise = draw_noise(self.view, self.config["train_noise"], self._noise_seed(), self.item_num)
-            self.view = with_noise(self.view, self.noise)
-        if (self.config["noise_action"] or "none") != "none":
-            self.view, self.cleaning = clean(self.view, self.config["noise_action"], self._detect)
+        read = self._add_noise()
+        self.view, self.cleaning = cleaned(self, self.view, self._kept("detection"))
+        if read is None:
+            read = self.view
+        else:
+            read, self.read_cleaning = cleaned(self, read, self._kept("detection-read"))
         self.inter_feat = SequenceRows.prefixes(self.flat, self.flat.targets, self.max_item_list_len)
-        parts = [self.copy(self.view.rows(part, self.max_item_list_len)) for part in (TRAIN, VALID, TEST)]
+        parts = [self._part(self.view, TRAIN), self._part(read, VALID), self._part(read, TEST)]
         if len(parts[TRAIN]) == 0:
             split = self.config["eval_args"]["split"]
             raise UserError(f"Data set '{self.dataset_name}': the split {split} leaves nothing to train on.")
@@ -169,33 +169,43 @@ class SequenceDataset(SequentialDataset):
             parts[TRAIN].inter_feat.to_longest = self.config["train_batches"] == "bucketed"
         return parts
 
+    def _part(self, view: View, phase: int) -> SequenceDataset:
+        part = self.copy(view.rows(phase, self.max_item_list_len))
+        part.view = view
+        return part
+
     def _refuse_benchmark(self) -> None:
         """Benchmark files are split already and hold no complete histories."""
-        for name, off in (("train_noise", 0.0), ("noise_action", "none")):
-            asked = name in getattr(self.config, "sources", {}) or name == "train_noise"
+        for name, off in (("train_noise", 0.0), ("eval_noise", 0.0), ("noise_action", "none"), ("mask_prior", False)):
+            asked = name in getattr(self.config, "sources", {name: ""})  # a default gives way
             if self.config[name] not in (None, off) and asked:
                 raise UserError(f"{name} needs a data set that is split here, not benchmark files.")
 
-    def _detect(self, part: detection.TrainingPart) -> detection.Detection:
-        """What the detector says about the training part; with several processes, the first one asks it."""
-        texts = item_texts(self.config)
-        tokens = self.field2id_token[self.iid_field]
-        known = [texts.get(str(tokens[item]), "") for item in part.items] if texts else None
-        settings = {"threshold": self.config["noise_threshold"], "seed": self.config["detect_seed"]}
-        folder = Path(self.config["result_dir"]) / detection.FOLDER
-        return parallel.from_first(
-            lambda: detection.detect_training(part, known, settings, folder, self.kept_detection)
-        )
+    def _add_noise(self) -> View | None:
+        """Noise in what is trained on, or only in what is read at validation and test, which is then returned."""
+        for name in ("train_noise", "eval_noise"):
+            share = self.config[name]
+            if share:
+                kind = self.config["train_noise_kind"] or "replace"
+                self.noisy, self.noise = inject(self.view, kind, share, self._noise_seed(), self.item_num)
+                if name == "eval_noise":
+                    return self.noisy
+                self.view = self.noisy
+        return None
+
+    def _kept(self, name: str) -> Path | None:
+        return None if self.kept_detection is None else self.kept_detection / f"{name}.npz"
 
     def _noise_seed(self) -> int:
         seed = self.config["noise_seed"]
         return self.config["seed"] if seed is None else seed
 
     def noise_arrays(self) -> dict[str, np.ndarray]:
-        """The replaced interactions as tokens, for noise.npz."""
+        """The injected interactions as tokens, for noise.npz."""
         assert self.noise is not None
         users, items = self.field2id_token[self.uid_field], self.field2id_token[self.iid_field]
-        return noise_arrays(self.source, self.noise, users, items, self.config["train_noise"], self._noise_seed())
+        share = self.config["train_noise"] or self.config["eval_noise"]
+        return noise_arrays(self.noisy, self.noise, users, items, share, self._noise_seed())
 
     def clean_items(self) -> np.ndarray:
         """[N] items of all interactions as the atomic file has them."""

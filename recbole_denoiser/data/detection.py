@@ -29,6 +29,7 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import write_arrays
 
 FOLDER = ".detect"  # in result_dir
+DETECTOR_FILE = "detector.npz"  # beside what was found
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,7 @@ class Detection:
     @property
     def detector_file(self) -> Path:
         """The fitted detector; there is none where the data could not be judged."""
-        return _detector_beside(self.file)
-
-
-def _detector_beside(file: Path) -> Path:
-    return file.with_name(file.name.replace(".npz", "-detector.npz"))
+        return self.file.with_name(DETECTOR_FILE)
 
 
 @cache
@@ -103,7 +100,7 @@ def detect_training(
         getLogger().warning("%s is missing or of other data: noise is detected again.", kept)
     version = detector_version()
     key = hashlib.sha256(json.dumps([*data.values(), version]).encode()).hexdigest()[:16]
-    file = folder / f"{key}.npz"
+    file = folder / key / "detection.npz"
     found = _read(file, data, len(part.index))
     if found is not None:
         return found
@@ -117,7 +114,7 @@ def detect_training(
         "version": np.array(version),
     }
     if report.detector is not None:
-        report.detector.save(_detector_beside(file))
+        report.detector.save(file.with_name(DETECTOR_FILE))
     write_arrays(file, arrays)  # last: who finds it finds the detector, too
     return Detection(arrays["posterior"], arrays["remove"], summary, file)
 

@@ -21,6 +21,7 @@ from recbole.config import Config as RecBoleConfig
 from recbole.utils.argument_list import dataset_arguments, evaluation_arguments, general_arguments, training_arguments
 
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.paths import properties_folder, property_file
 from recbole_denoiser.integration.registry import MODELS, model_class
 from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_value
@@ -244,11 +245,7 @@ class Config(RecBoleConfig):
                 f"train_rows = sequences: {self.model} learns from prefixes only; this package's models "
                 f"({', '.join(MODELS)}) learn from whole sequences."
             )
-        if final["noise_action"] == "weight" and self.model not in MODELS:
-            raise UserError(
-                f"noise_action = weight: {self.model} has a loss of its own, which cannot be weighted; use remove, or "
-                f"one of {', '.join(MODELS)}."
-            )
+        check_noise(self.model, final, self.sources)
         if final["train_batches"] == "bucketed" and not getattr(self.model_class, "trains_on_sequences", False):
             raise UserError(f"train_batches = bucketed: {self.model} reads n items of every row; it takes shuffled.")
         metric = final["valid_metric"].lower().split("@")

@@ -5,12 +5,15 @@ Default values stand in ``properties/``. ``docs/configuration.md`` is generated 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from recbole_denoiser.core import DenoiserConfig
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.key import Key
 
+NOISE_KINDS = ("replace", "insert", "popularity", "segment")
 RUN_KEYS = [
     Key(
         "train_rows",
@@ -43,12 +46,32 @@ RUN_KEYS = [
     Key(
         "train_noise",
         float,
-        "Share of the observed training items replaced by random ones (section 5.3); validation and test items "
-        "stay as they are.",
+        "Share of the training items that are noise (section 5.3); validation and test items stay as they are.",
         at_least=0,
         below=1,
     ),
-    Key("noise_seed", int, "Seed of `train_noise`; empty: the run's `seed`.", at_least=0, optional=True),
+    Key(
+        "train_noise_kind",
+        str,
+        "Noise of `train_noise` and `eval_noise`: `replace` by items drawn uniformly (the paper), by `popularity`, by "
+        "a `segment` of 3 to 5 consecutive items of another user; or `insert` items drawn uniformly.",
+        choices=NOISE_KINDS,
+    ),
+    Key(
+        "eval_noise",
+        float,
+        "The same noise only in the training items that are read at validation and test, for a model trained without.",
+        at_least=0,
+        below=1,
+    ),
+    Key("noise_seed", int, "Seed of the noise; empty: the run's `seed`.", at_least=0, optional=True),
+    Key(
+        "noise_oracle",
+        str,
+        "A bound, with `train_noise` only: what is known to be noise is closed to attention in every layer (`mask`, in "
+        "the form of `mask_form`), not used as a target (`target`), `both`, or `remove`d from the sequences.",
+        choices=("none", "mask", "target", "both", "remove"),
+    ),
     Key(
         "noise_action",
         str,
@@ -149,59 +172,19 @@ BASELINE_KEYS = [
     Key("summary", int, "SASRecSparse: positions of a block that all later ones see (`fixed`).", at_least=1),
 ]
 
+
+def _denoiser_key(setting: dataclasses.Field[Any]) -> Key:
+    """A public setting of DenoiserConfig as a configuration key."""
+    limits = setting.metadata
+    return Key(
+        setting.name, limits["type"], limits["help"], limits["choices"], limits["minimum"], limits["above"],
+        limits["maximum"], limits["below"], limits["optional"],
+    )  # fmt: skip
+
+
 DENOISER_KEYS = [
     Key("denoise", bool, "`False`: the plain backbone under the same objective."),
-    Key(
-        "mask",
-        str,
-        "`position`: one free n x n Phi per layer (the paper); `content`: Phi also depends on the items.",
-        choices=("position", "content"),
-    ),
-    Key("mask_per_head", bool, "One mask per attention head instead of one per layer."),
-    Key("mask_init", float, "Initial Phi; positive is open."),
-    Key(
-        "random_keep",
-        float,
-        "A control: masks that are drawn once, keep this share of attentions and never learn; empty: trained masks.",
-        at_least=0,
-        at_most=1,
-        optional=True,
-    ),
-    Key("content_rank", int, "Rank of the bilinear part of a content mask.", at_least=1),
-    Key(
-        "estimator",
-        str,
-        "Gradient estimator of the masks.",
-        choices=("ar", "arm", "disarm", "reinforce", "straight_through", "hard_concrete"),
-    ),
-    Key(
-        "mask_sampling",
-        str,
-        "A mask drawn per `sequence` or one per `batch` (the paper).",
-        choices=("sequence", "batch"),
-    ),
-    Key(
-        "credit",
-        str,
-        "Which losses a mask entry is blamed for: those its `row` can reach, or the `total`.",
-        choices=("row", "total"),
-    ),
-    Key("conditional", bool, "Flip one layer at a time in the second pass; less variance, more time."),
-    Key("baseline", bool, "Subtract a running mean of the loss (`ar`, `reinforce`)."),
-    Key("beta", float, "Weight of R_M (eq. 9/11), the mean open probability per layer.", at_least=0),
-    Key("gamma", float, "Weight of R_J (eq. 14), the squared Jacobian norm per output.", at_least=0),
-    Key(
-        "target_sparsity", float, "Wanted share of pruned attentions; adapts beta.", at_least=0, below=1, optional=True
-    ),
-    Key("jacobian_projections", int, "Random projections per step for R_J.", at_least=1),
-    Key("jacobian_batch", int, "Sequences per step for R_J; 0: all of the batch.", at_least=0),
-    Key("jacobian_noise", str, "Distribution of the projections.", choices=("rademacher", "gaussian")),
-    Key(
-        "jacobian_method",
-        str,
-        "`vjp`, or `finite_difference` where second derivatives do not exist.",
-        choices=("vjp", "finite_difference"),
-    ),
+    *(_denoiser_key(setting) for setting in dataclasses.fields(DenoiserConfig) if setting.metadata["public"]),
     Key("mask_learning_rate", float, "Learning rate of Phi.", above=0),
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_denoiser.core import DenoiserConfig, denoise, target_weights, warmed_rate
-from recbole_denoiser.core.dropout import use_fast_dropout
 from recbole_denoiser.core.masks import live_counts
 from recbole_denoiser.data.rows import Fields
 from recbole_denoiser.integration.parallel import batch_share, total
 from recbole_denoiser.model.objectives import Objective
+from recbole_denoiser.model.posteriors import Posteriors, weighted
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Batch:
     interaction: Any  # the rest of the row: user, times
     trust: Tensor | None = None  # [B, m] probability that the target is not noise; None: all are trusted
     shared: Tensor | None = None  # [k] negatives of all positions, drawn once per step
+    prior: Tensor | None = None  # [B, m] probability that the input item is noise; None: nobody asks
 
     @property
     def valid(self) -> Tensor:
@@ -69,14 +70,6 @@ def align(sequence: Tensor, length: Tensor, width: int, to_end: bool) -> Tensor:
     return torch.where(inside.view(*inside.shape, *extra), values, 0)
 
 
-def use_fast_kernels(model: Any, config: Any) -> None:
-    """The same functions as RecBole's layers in fewer or cheaper kernels."""
-    use_fast_dropout(model)
-    if config["hidden_act"] == "gelu":  # RecBole writes gelu out in four operations
-        for layer in model.trm_encoder.layer:
-            layer.feed_forward.intermediate_act_fn = F.gelu
-
-
 class SequenceModel(nn.Module):
     """Mixin in front of a RecBole SequentialRecommender."""
 
@@ -102,6 +95,7 @@ class SequenceModel(nn.Module):
         self.target_denoise, self.epoch = config["target_denoise"] or "none", 0
         self.target_rate, self.target_warmup = config["target_rate"] or 0.0, config["target_warmup"] or 0
         self.denoiser = denoise(self, self.denoiser_config(config)) if config["denoise"] else None
+        self.posteriors = Posteriors(self, config, self.fields)
 
     def denoiser_config(self, config: Any) -> DenoiserConfig:
         """The keys of the configuration that the denoiser knows."""
@@ -149,22 +143,29 @@ class SequenceModel(nn.Module):
         negatives = None
         if self.fields.negative_list in interaction:
             negatives = align(interaction[self.fields.negative_list], length, width, self.from_end)
-        return Batch(aligned, targets, negatives, interaction, self._trust(interaction, length, width))
+        trust = self.posteriors.trust(interaction, lambda: self._target_posterior(interaction, length, width))
+        return Batch(
+            aligned, targets, negatives, interaction, trust=trust, prior=self._prior(interaction, aligned, length)
+        )
 
-    def _trust(self, interaction: Any, length: Tensor, width: int) -> Tensor | None:
-        """[B, m] 1 - posterior of the targets, with ``noise_action: weight``."""
-        if self.fields.posterior not in interaction:
-            return None
+    def _target_posterior(self, interaction: Any, length: Tensor, width: int) -> Tensor:
+        """[B, m] probability that each position's target is noise."""
         if self.fields.target_posterior in interaction:
-            return 1 - align(interaction[self.fields.target_posterior], length, width, self.from_end)
-        return (1 - interaction[self.fields.posterior])[:, None].expand(-1, width)  # prefixes: one target
+            return align(interaction[self.fields.target_posterior], length, width, self.from_end)
+        return interaction[self.fields.posterior][:, None].expand(-1, width)  # prefixes: one target
+
+    def _prior(self, interaction: Any, items: Tensor, length: Tensor) -> Tensor | None:
+        """[B, m] probability that each input item is noise."""
+        width = items.size(1)
+        return self.posteriors.of_inputs(interaction, items, lambda x: align(x, length, width, self.from_end))
 
     def inference_batch(self, interaction: Any) -> tuple[Batch, Tensor]:
         """Histories to score the next item of, and the index [B] of the position that predicts it."""
         items, length = interaction[self.fields.item + self.fields.list_suffix], interaction[self.fields.length]
         width = self._width(length)
         aligned = align(items, length, width, self.from_end)
-        return Batch(aligned, torch.zeros_like(aligned), None, interaction), self._last(length, width)
+        prior = self._prior(interaction, aligned, length)
+        return Batch(aligned, torch.zeros_like(aligned), None, interaction, prior=prior), self._last(length, width)
 
     def _width(self, length: Tensor) -> int:
         """Positions needed for the longest sequence of the batch, at most n."""
@@ -202,16 +203,14 @@ class SequenceModel(nn.Module):
         def weights(_: Tensor) -> Tensor:
             rate = warmed_rate(self.target_rate, self.epoch, self.target_warmup)
             found = target_weights(positive[0].detach(), batch.targets != 0, self.target_denoise, rate)
-            if batch.trust is None:
-                return found
-            found = found * batch.trust
-            return found / found.sum().clamp(min=torch.finfo(found.dtype).tiny)
+            return weighted(found, batch.trust)
 
         if self.denoiser is None:
-            plain = losses()
+            with self.posteriors.told(None, batch):
+                plain = losses()
             zero = plain.new_zeros(())
             return (plain * weights(plain)).sum() * share.targets, zero, zero
-        result = self.denoiser.loss(losses, valid=batch.valid, weights=weights, share=share)
+        result = self.denoiser.loss(losses, valid=batch.valid, weights=weights, share=share, prior=batch.prior)
         return result.rec, result.mask, result.jacobian
 
     def position_losses(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -253,7 +252,7 @@ class SequenceModel(nn.Module):
             state = self.last_row(batch, last)
             if state is not None:
                 return state
-        with nullcontext() if self.denoiser is None else self.denoiser.valid_positions(batch.valid):
+        with self.posteriors.told(self.denoiser, batch):
             states = self.encode(self.embed(batch))
         return states[torch.arange(len(last), device=last.device), last]
 

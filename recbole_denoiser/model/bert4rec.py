@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from recbole.model.sequential_recommender.bert4rec import BERT4Rec
 from torch import Tensor, nn
 
-from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align, use_fast_kernels
+from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align
+from recbole_denoiser.model.kernels import use_fast_kernels
 from recbole_denoiser.model.last_row import last_row
 
 
@@ -44,28 +45,29 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
 
     def batch(self, interaction: Any) -> Batch:
         """The whole training sequence, history and last target, with some items masked; those are the targets."""
-        name = self.fields.item + self.fields.list_suffix
         length = interaction[self.fields.length]
-        history = F.pad(interaction[name], (0, 1))
-        sequence = history.scatter(1, length[:, None], interaction[self.fields.item][:, None])  # [B, w + 1]
         width = self._width(length + 1)
-        items = align(sequence, length + 1, width, self.from_end)
+        items = self._whole(interaction, self.fields.item, width)
         masked = self._cloze(items != 0, self._last(length + 1, width))
         negatives = None
         if self.fields.negative_list in interaction:
             drawn = interaction[self.fields.negative_list]  # any unmet item will do at any position
             negatives = drawn[:, torch.arange(width, device=drawn.device) % drawn.size(1)]
         inputs, targets = items.masked_fill(masked, self.mask_token), items.masked_fill(~masked, 0)
-        return Batch(inputs, targets, negatives, interaction, self._trust(interaction, length, width))
 
-    def _trust(self, interaction: Any, length: Tensor, width: int) -> Tensor | None:
-        """1 - posterior of the items themselves: each is its position's target."""
-        name = self.fields.posterior
-        if name not in interaction:
-            return None
+        def posterior() -> Tensor:  # of the items themselves: each is its position's target
+            return self._whole(interaction, self.fields.posterior, width)
+
+        prior = self.posteriors.of_inputs(interaction, items, lambda _: posterior().masked_fill(masked, 0.0))
+        trust = self.posteriors.trust(interaction, posterior)
+        return Batch(inputs, targets, negatives, interaction, trust=trust, prior=prior)
+
+    def _whole(self, interaction: Any, name: str, width: int) -> Tensor:
+        """[B, width] a column's values of the history and of the target behind it, aligned."""
+        length = interaction[self.fields.length]
         history = F.pad(interaction[name + self.fields.list_suffix], (0, 1))
         sequence = history.scatter(1, length[:, None], interaction[name][:, None])  # [B, w + 1]
-        return 1 - align(sequence, length + 1, width, self.from_end)
+        return align(sequence, length + 1, width, self.from_end)
 
     def _cloze(self, real: Tensor, last: Tensor) -> Tensor:
         """[B, m] positions to mask: ``mask_ratio`` of the real ones, or only the last; never none."""
@@ -76,17 +78,21 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
 
     def inference_batch(self, interaction: Any) -> tuple[Batch, Tensor]:
         """The history with the mask token behind it; with ``position_from: start`` laid out as RecBole does."""
-        name = self.fields.item + self.fields.list_suffix
-        items, length = interaction[name], interaction[self.fields.length]
+        length = interaction[self.fields.length]
+        items = self._asked(interaction[self.fields.item + self.fields.list_suffix], length, self.mask_token)
+        prior = self.posteriors.of_inputs(interaction, items, lambda values: self._asked(values, length, 0))
+        batch = Batch(items, torch.zeros_like(items), None, interaction, prior=prior)
         if self.from_end:
-            sequence = F.pad(items, (0, 1)).scatter(1, length[:, None], self.mask_token)
-            width = self._width(length + 1)
-            aligned = align(sequence, length + 1, width, to_end=True)
-            return Batch(aligned, torch.zeros_like(aligned), None, interaction), self._last(length + 1, width)
-        items = align(items, length, self.max_seq_length, to_end=False)
-        length = length.clamp(max=self.max_seq_length)
-        sequence = F.pad(items, (0, 1)).scatter(1, length[:, None], self.mask_token)[:, 1:]
-        return Batch(sequence, torch.zeros_like(sequence), None, interaction), (length - 1).clamp(min=0)
+            return batch, self._last(length + 1, items.size(1))
+        return batch, (length.clamp(max=self.max_seq_length) - 1).clamp(min=0)
+
+    def _asked(self, values: Tensor, length: Tensor, question: int) -> Tensor:
+        """Values [B, w] of a history with ``question`` behind them, aligned."""
+        if self.from_end:
+            sequence = F.pad(values, (0, 1)).scatter(1, length[:, None], question)
+            return align(sequence, length + 1, self._width(length + 1), to_end=True)
+        values = align(values, length, self.max_seq_length, to_end=False)
+        return F.pad(values, (0, 1)).scatter(1, length.clamp(max=self.max_seq_length)[:, None], question)[:, 1:]
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Eq. 1, and the attention bias against padding."""

@@ -10,7 +10,8 @@ from typing import Any
 from recbole.model.sequential_recommender.sasrec import SASRec
 from torch import Tensor, nn
 
-from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, use_fast_kernels
+from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel
+from recbole_denoiser.model.kernels import use_fast_kernels
 from recbole_denoiser.model.last_row import last_row
 
 

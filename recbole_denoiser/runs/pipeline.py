@@ -59,7 +59,7 @@ def read_data(config: Config, kept_detection: Path | None = None) -> Parts:
     """
     init_seed(config["seed"], config["reproducibility"])
     dataset = dataset_class(config["model"])(config)
-    for name, off in (("train_noise", 0.0), ("noise_action", "none")):
+    for name, off in (("train_noise", 0.0), ("eval_noise", 0.0), ("noise_action", "none")):
         if config[name] not in (None, off) and not isinstance(dataset, SequenceDataset):
             raise UserError(f"{name}: {config['model']} reads its data in a way of its own, which noise cannot reach.")
     if kept_detection is not None and isinstance(dataset, SequenceDataset):
@@ -262,8 +262,8 @@ def _log_data(data: Data, config: Config, numbers: dict[str, Any]) -> None:
         *(f"{numbers[key]:,}" for key in ("users", "items", "interactions", "train_rows")),
         config["train_rows"],
     )
-    if getattr(data.dataset, "cleaning", None) is not None:
-        getLogger().info("%s", data.dataset.cleaning)
+    for cleaning in results.cleanings(data.dataset).values():
+        getLogger().info("%s", cleaning)
     if not data.valid and config["eval_step"] > 0:
         getLogger().warning("No validation rows: the last epoch is kept, without early stopping.")
 

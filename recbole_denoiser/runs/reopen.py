@@ -20,7 +20,6 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
 from recbole_denoiser.runs.pipeline import Data, Parts, build_model, make_loaders, read_data
 from recbole_denoiser.runs.record import find_run, read_result
-from recbole_denoiser.runs.results import DETECTION_FILE
 from recbole_denoiser.runs.tokens import KeptDataset, NeedsDataError, Tokens, read_tokens
 from recbole_denoiser.training import checkpoint
 
@@ -92,7 +91,6 @@ def open_run(
     config = config_from_plain(settings)
     file = checkpoint_file(folder, result["checkpoint"])
     state = checkpoint.load(file, config["device"], trust)
-    kept = folder / DETECTION_FILE if (config["noise_action"] or "none") != "none" else None
     tokens = read_tokens(folder)
     fresh = "denoiser." if changes else None
     if tokens is not None and not needs_data:
@@ -100,7 +98,7 @@ def open_run(
         with suppress(NeedsDataError):  # a model that reads more than the maps
             model = _trained(config, stand_in, state, file, fresh)
             return OpenRun(folder, result, config, Parts(stand_in, stand_in, stand_in, stand_in), model)
-    parts = read_data(config, kept)
+    parts = read_data(config, folder)
     known = {"sha256": result["data"].get("sha256"), "tokens": tokens and tokens.fingerprint()}
     _require_same_data(parts.dataset, known, config, folder)
     return OpenRun(folder, result, config, parts, _trained(config, parts.train, state, file, fresh))

@@ -23,7 +23,6 @@ from recbole_denoiser.training.evaluation import CandidateLoader, RankCollector
 
 RANKS_FILE = "ranks.npz"
 NOISE_FILE = "noise.npz"
-DETECTION_FILE, DETECTOR_FILE = "detection.npz", "detector.npz"  # posteriors of the training part; the detector
 
 
 # Settings that came later, with the value that says what runs before them did. A setting that is not listed stands for
@@ -35,7 +34,7 @@ EARLIER = {
     "mask_prior": False,
     "train_noise_kind": "replace",
     "eval_noise": 0.0,
-    "noise_oracle": None,
+    "noise_oracle": "none",
 }
 
 
@@ -107,20 +106,28 @@ def data_statistics(dataset: Any, train: Any) -> dict[str, Any]:
     }
 
 
+def cleanings(dataset: Any) -> dict[str, Any]:
+    """Name -> what was done about noise in what is trained on, and in what is read at evaluation if that differs."""
+    names = {"detection": "cleaning", "detection-read": "read_cleaning"}
+    found = {name: getattr(dataset, attribute, None) for name, attribute in names.items()}
+    return {name: cleaning for name, cleaning in found.items() if cleaning is not None}
+
+
 def noise_summary(dataset: Any) -> dict[str, Any] | None:
     """What the noise detector found and what was done about it."""
-    cleaning = getattr(dataset, "cleaning", None)
-    return None if cleaning is None else cleaning.summary()
+    found = {name: cleaning.summary() for name, cleaning in cleanings(dataset).items()}
+    if not found:
+        return None
+    return found["detection"] | ({"read": found["detection-read"]} if "detection-read" in found else {})
 
 
 def keep_detection(dataset: Any, folder: Path) -> None:
     """The posteriors and the fitted detector go with the run, which then reads the same data when it is opened."""
-    cleaning = getattr(dataset, "cleaning", None)
-    if cleaning is None:
-        return
-    copy(cleaning.detection.file, folder / DETECTION_FILE)
-    if cleaning.detection.detector_file.is_file():
-        copy(cleaning.detection.detector_file, folder / DETECTOR_FILE)
+    for name, cleaning in cleanings(dataset).items():
+        if cleaning.detection is not None:
+            copy(cleaning.detection.file, folder / f"{name}.npz")
+            if name == "detection" and cleaning.detection.detector_file.is_file():
+                copy(cleaning.detection.detector_file, folder / cleaning.detection.detector_file.name)
 
 
 def write_ranks(folder: Path, dataset: Any, ranks: dict[str, RankCollector]) -> None:
