@@ -283,7 +283,7 @@ def test_the_real_detector_in_a_run(workplace: Path) -> None:
     settings = {**quick_settings(workplace), "epochs": 0, "train_noise": 0.25, "noise_action": "remove"}
     found = pipeline.run("GRU4Rec", "shelves", flags=settings)["noise"]
     assert found["known"]["auc"] > 0.9
-    assert abs(found["share"] - 0.25 * 5 / 6) < 0.06  # a sixth of the replaced items stays in its shelf
+    assert 0.1 < found["share"] < 0.4  # how exact that is on more data: tests/detect
     assert (found["removed"] == 0) == (found["verdict"] == "too thin to judge")
 
 
