@@ -16,7 +16,7 @@ from recbole_denoiser.data import cleaning, detection
 from recbole_denoiser.data.split import TRAIN
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.runs import pipeline
+from recbole_denoiser.runs import pipeline, results
 from recbole_denoiser.runs.reopen import open_run
 
 
@@ -221,7 +221,7 @@ def test_oracle_removal_is_the_clean_data_without_what_was_replaced(workplace: P
         last = np.flatnonzero(column(clean.dataset, "user_id") == user)[-1]
         own = [int(items[i]) for i in range(begin[last], last) if keep[i]][-10:]
         assert (history, target) == (tuple(own), int(items[last]))
-    summary = pipeline.noise_summary(oracle.dataset)
+    summary = results.noise_summary(oracle.dataset)
     assert summary is not None and summary["action"] == "oracle remove" and summary["removed"] == len(replaced)
 
 
