@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from recbole_denoiser.integration.config import read_yaml
 from recbole_denoiser.integration.paths import properties_folder
 from recbole_denoiser.integration.schema import (
     BACKBONE_KEYS,
@@ -20,6 +19,7 @@ from recbole_denoiser.integration.schema import (
     RUN_KEYS,
     Key,
 )
+from recbole_denoiser.integration.values import read_yaml
 
 FILE = Path(__file__).with_name("configuration.md")
 HEAD = """# Configuration

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from toy_data import toy_rows, write_inter
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.config import Config, parse_value
+from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.values import parse_value
 from recbole_denoiser.runs import pipeline
 
 HEADER = ["user_id:token", "item_id:token", "timestamp:float"]

@@ -46,7 +46,7 @@ def add_commands(command: Callable[..., Any]) -> None:
     tune.add_argument("--model", "-m", default="SASRecDenoiser")
     tune.add_argument("--dataset", "-d", default="ml-100k")
     tune.add_argument("--config_files", nargs="*", default=[], help="YAML files with settings of every trial")
-    tune.add_argument("--search_space", help="YAML file with a search_space; default: the model's own")
+    tune.add_argument("--search_space", help="YAML file, or paper: its grids; default: around the model's defaults")
     tune.add_argument("--trials", type=positive, default=20, help="trials in all, by all workers and earlier calls")
     tune.add_argument("--jobs", type=positive, help="worker processes (1; on a cluster: all it takes)")
     add_scheduler(tune)
@@ -142,6 +142,7 @@ def _compare(options: Any) -> None:
 
 def _tune(options: Any) -> None:
     from recbole_denoiser.experiments import tune
+    from recbole_denoiser.experiments.space import search_space
     from recbole_denoiser.files import require_plain_name
 
     name = require_plain_name(options.study or f"{options.model}-{options.dataset}", "--study")
@@ -150,7 +151,7 @@ def _tune(options: Any) -> None:
     study = tune.Study(
         model=options.model,
         dataset=options.dataset,
-        space=tune.search_space(options.model, options.search_space),
+        space=search_space(options.model, options.search_space),
         settings=tune.fixed_settings(options.config_files, options.settings),
         folder=folder,
         storage=options.storage or f"sqlite:///{folder / 'study.db'}",

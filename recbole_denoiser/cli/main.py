@@ -82,7 +82,7 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
     """``--key=value``, ``--key value`` and, for a switch, ``--key`` alone."""
     if not arguments:
         return {}
-    from recbole_denoiser.integration.config import parse_value
+    from recbole_denoiser.integration.values import parse_value
 
     settings: dict[str, Any] = {}
     rest = list(arguments)

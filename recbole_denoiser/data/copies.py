@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.config import read_yaml, set_key
+from recbole_denoiser.integration.config import set_key
 from recbole_denoiser.integration.paths import property_file
+from recbole_denoiser.integration.values import read_yaml
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from recbole.utils import FeatureType
 
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
 from recbole_denoiser.data.cleaning import Cleaning, cleaned
+from recbole_denoiser.data.needs import check_files
 from recbole_denoiser.data.negatives import NegativeSampler, SeenItems, item_popularity
 from recbole_denoiser.data.noise import Noise, inject, noise_arrays
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
@@ -57,6 +58,7 @@ class SequenceDataset(SequentialDataset):
                 f"Data set '{token}' not found: looked in {dataset_path} for {', '.join(missing)} "
                 f"(and, if present, {token}.item and {token}.user). Set data_path to the folder that holds '{token}/'."
             )
+        check_files(self.config, token, dataset_path)
         super()._load_data(token, dataset_path)
 
     def _load_feat(self, filepath: str, source: Any) -> pd.DataFrame | None:
@@ -110,6 +112,10 @@ class SequenceDataset(SequentialDataset):
                 f"Column '{self.time_field}' of data set '{self.dataset_name}' has {int(bad.sum())} missing or "
                 f"infinite value(s), the first in line {int(np.flatnonzero(bad)[0]) + 2} of the .inter file."
             )
+
+    def get_preload_weight(self, field: str) -> np.ndarray:
+        """Vectors from files, in the precision of the models that read them."""
+        return super().get_preload_weight(field).astype(np.float32)
 
     # ---- rows ----
 

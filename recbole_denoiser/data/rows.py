@@ -112,6 +112,8 @@ class SequenceRows:
         if isinstance(index, str):
             if index == self.flat.fields.length:
                 return (self.target - self.start).long()
+            if index not in self.flat.columns and index.removesuffix(self.flat.fields.list_suffix) in self.flat.columns:
+                return HistoryColumn(self, index)
             return self.flat.columns[index][self.target.long()]
         if isinstance(index, slice):
             return self.cut(torch.arange(len(self))[index])
@@ -168,6 +170,21 @@ class SequenceRows:
         length = (self.target - self.start).long().numpy()
         offsets = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
         return np.repeat(self.start.numpy() + 1, length) + offsets
+
+
+class HistoryColumn:
+    """A column of histories [R, n] of which RecBole's models ask for single rows; rows are cut when they are asked."""
+
+    def __init__(self, rows: SequenceRows, name: str) -> None:
+        self.rows, self.name = rows, name
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        one = np.ndim(index) == 0 and not isinstance(index, slice)
+        found = self.rows[[int(index)] if one else index][self.name]
+        return found[0] if one else found
 
 
 def _padded(column: Tensor, index: Tensor, inside: Tensor) -> Tensor:

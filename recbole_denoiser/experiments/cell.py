@@ -16,7 +16,7 @@ from filelock import FileLock
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.attempt import end_with_starter
 from recbole_denoiser.files import write_text
-from recbole_denoiser.integration.config import read_yaml
+from recbole_denoiser.integration.values import read_yaml
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.record import RESULT_FILE
 

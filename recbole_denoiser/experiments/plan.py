@@ -32,9 +32,10 @@ from typing import Any
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.tables import TESTS
-from recbole_denoiser.integration.config import Config, read_yaml, set_key
+from recbole_denoiser.integration.config import Config, set_key
 from recbole_denoiser.integration.paths import properties_folder
 from recbole_denoiser.integration.schema import deciding
+from recbole_denoiser.integration.values import read_yaml
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import RESULT_FILE, load_run
 

@@ -1,10 +1,4 @@
-"""``recbole-denoiser tune``: Optuna over a model's search space (section 5.1.4), chosen on validation data only.
-
-The space stands under ``search_space`` in the model's property file, or in a file of the user:
-
-    search_space:
-      hidden_size: [10, 20, 30, 40, 50]                   # one of these
-      learning_rate: {low: 1e-4, high: 1e-2, log: True}   # a range; whole numbers if both ends are
+"""``recbole-denoiser tune``: Optuna over a search space (space.py), chosen on validation data only.
 
 Trials live in Optuna's storage (an SQLite file unless another URL is given), so that a study goes on after an
 interruption and any number of workers, on any machine that reaches the storage, share one study. A trial is a run
@@ -33,9 +27,9 @@ from recbole_denoiser.experiments.attempt import Attempt, end_with_starter
 from recbole_denoiser.experiments.cell import lock_of, run_cell, write_cell
 from recbole_denoiser.experiments.engines import engine, reason_of
 from recbole_denoiser.files import write_text
-from recbole_denoiser.integration.config import Config, read_yaml, set_key
-from recbole_denoiser.integration.paths import property_file
+from recbole_denoiser.integration.config import Config, set_key
 from recbole_denoiser.integration.schema import deciding
+from recbole_denoiser.integration.values import read_yaml
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import read_result
 
@@ -92,25 +86,6 @@ def fixed_settings(files: list[str], flags: Mapping[str, Any]) -> dict[str, Any]
         settings.update(read_yaml(Path(file)))
     settings.update(flags)
     return settings
-
-
-def search_space(model: str, file: str | None = None) -> dict[str, Any]:
-    """The search space of the user's file, or of the model's property file."""
-    found = Path(file) if file is not None else property_file("model", model)
-    space = read_yaml(found).get("search_space") if found is not None else None
-    if not isinstance(space, dict) or not space:
-        raise UserError(
-            f"There is no search space for {model}: {found or 'it has no property file'} needs a mapping "
-            f"'search_space'. Write one and name it with --search_space file.yaml."
-        )
-    for key, values in space.items():
-        is_range = isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log"}
-        is_list = isinstance(values, list) and values and not any(isinstance(value, (list, dict)) for value in values)
-        if not is_range and not is_list:
-            raise UserError(
-                f"search_space.{key} = {values!r} must be a list of numbers or texts, or {{low: a, high: b}}."
-            )
-    return space
 
 
 def check(study: Study) -> None:

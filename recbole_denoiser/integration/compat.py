@@ -139,6 +139,19 @@ def offer_models(utils: Any) -> None:
     _replace_everywhere("get_model", recbole_get_model, get_model)
 
 
+def mend_models(models: Any) -> None:
+    """RecBole's models read what their checkpoints hold beside weights as plain data, and fill SciPy's matrices."""
+    from recbole_denoiser.integration.parameters import from_plain, mend_dok_matrix
+
+    load = models.AbstractRecommender.load_other_parameter
+
+    def load_other_parameter(self: Any, held: dict[str, Any] | None) -> None:
+        load(self, held and {name: from_plain(value) for name, value in held.items()})
+
+    models.AbstractRecommender.load_other_parameter = load_other_parameter
+    mend_dok_matrix()
+
+
 def offer_data_sets(datasets: Any) -> None:
     """RecBole looks for ``<Model>Dataset`` in recbole.data.dataset."""
     _offer(datasets, "Dataset", "recbole_denoiser.data.dataset", "SequenceDataset")
@@ -244,7 +257,7 @@ def _named_in(files: Any, settings: Any) -> dict[str, str]:
     """``model`` and ``dataset`` where RecBole also looks for them: command line over dictionary over files."""
     from pathlib import Path
 
-    from recbole_denoiser.integration.config import read_yaml
+    from recbole_denoiser.integration.values import read_yaml
 
     found: dict[str, Any] = {}
     for file in files or []:

@@ -6,7 +6,6 @@ type and in range, and an error says which file or flag it came from.
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
 import re
@@ -16,64 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from recbole.config import Config as RecBoleConfig
 from recbole.utils.argument_list import dataset_arguments, evaluation_arguments, general_arguments, training_arguments
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.noise_settings import check_noise
+from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
 from recbole_denoiser.integration.registry import MODELS, model_class
 from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_value
+from recbole_denoiser.integration.values import Loader, read_yaml
 
 # Keys that RecBole reads only inside its distributed start-up, under names that no property file has.
 _LAUNCH_KEYS = {"model", "dataset", "config_files", "nproc", "ip", "port", "world_size", "group_offset", "offset",
                 "local_rank"}  # fmt: skip
-
-
-class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # ten times faster, where it is
-    """Safe YAML in which 1e-4 is a number, as in RecBole's files."""
-
-
-Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?([0-9][0-9_]*)?\.?[0-9]+([eE][-+]?[0-9]+)$|^[-+]?[0-9][0-9_]*\.([eE][-+]?[0-9]+)?$"),
-    list("-+0123456789."),
-)
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; an empty file is an empty mapping."""
-    try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
-    except FileNotFoundError:
-        raise UserError(f"Config file '{file}' does not exist.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Config file '{file}' cannot be read: {error}.") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f", line {where.line + 1}" if where else ""
-        raise UserError(f"Config file '{file}'{line} is not valid YAML: {getattr(error, 'problem', error)}.") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise UserError(f"Config file '{file}' must hold 'key: value' lines.")
-    return content
-
-
-def parse_value(text: str) -> Any:
-    """The value of a ``--key=value`` flag. RecBole evaluates such text as Python; here it is only data."""
-    if text == "None":
-        return None
-    if text.startswith("("):
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            return text
-    try:
-        return yaml.load(text, Loader=Loader)
-    except (yaml.YAMLError, ValueError):
-        return text
 
 
 def set_key(values: dict[str, Any], name: str, value: Any) -> None:
@@ -94,7 +49,6 @@ def package_defaults(model: str, dataset: str, overall: bool) -> dict[str, Any]:
     for file in (property_file("model", model), property_file("dataset", dataset)):
         if file is not None:
             values.update(read_yaml(file))
-    values.pop("search_space", None)  # for tune alone
     return values
 
 
@@ -168,7 +122,15 @@ class Config(RecBoleConfig):
         if final.get("loss_type") == "CE" and "train_neg_sample_args" not in self.external_config_dict:
             final["train_neg_sample_args"] = None
         self._choose_device(final)
+        self._load_features(final)
         return final
+
+    def _load_features(self, final: dict[str, Any]) -> None:
+        """A RecBole model that reads features of the items loads them, unless ``load_col`` is the user's."""
+        attribute = final.get("item_attribute")
+        columns = list(final.get("selected_features") or ([attribute] if attribute else []))
+        if columns and "load_col" not in self.external_config_dict:
+            final["load_col"] = {**final["load_col"], "item": [final["ITEM_ID_FIELD"], *columns]}
 
     def _choose_device(self, final: dict[str, Any]) -> None:
         """``device: cpu | cuda``, which RecBole would overwrite without a word."""
@@ -201,6 +163,7 @@ class Config(RecBoleConfig):
 
     def _check_keys(self) -> None:
         known = self._known_keys()
+        warn_about_old_keys(self.external_config_dict)
         for name, value in list(self.external_config_dict.items()):
             if name == "trust_checkpoint":
                 self._refuse_trust(value)
@@ -231,7 +194,7 @@ class Config(RecBoleConfig):
     def all_keys() -> set[str]:
         """Every key that some model knows."""
         lists = (general_arguments, training_arguments, evaluation_arguments, dataset_arguments)
-        return {name for names in lists for name in names} | set(PACKAGE_KEYS) | _LAUNCH_KEYS | recbole_keys()
+        return {name for names in lists for name in names} | {*PACKAGE_KEYS, *OLD_KEYS} | _LAUNCH_KEYS | recbole_keys()
 
     def _check_combinations(self) -> None:
         final = self.final_config_dict
@@ -286,8 +249,11 @@ def plain_value(value: Any) -> Any:
     return str(value)
 
 
-def config_from_plain(values: dict[str, Any]) -> Config:
-    """The configuration of a finished run, from the plain values in its checkpoint or result file."""
+def config_from_plain(values: dict[str, Any], kind: Any = None) -> Any:
+    """The configuration of a finished run, from the plain values in its checkpoint or result file.
+
+    ``kind``: RecBole's own class, for a model that only RecBole's entry points train.
+    """
     skip = {*DERIVED, "model", "dataset", "data_path", "device", "train_neg_sample_args", "valid_neg_sample_args",
             "test_neg_sample_args", "resume", "trust_checkpoint"}  # fmt: skip
     for name in ("model", "dataset", "data_path"):
@@ -304,4 +270,4 @@ def config_from_plain(values: dict[str, Any]) -> Config:
     # RecBole appends the data set's name to data_path
     data_path = Path(values["data_path"])
     kept["data_path"] = str(data_path.parent)
-    return Config(values["model"], values["dataset"], config_dict=kept)
+    return (kind or Config)(values["model"], values["dataset"], config_dict=kept)

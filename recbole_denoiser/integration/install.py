@@ -21,6 +21,7 @@ REPAIRS = {
     "recbole.data.dataset": "offer_data_sets",
     "recbole.data.utils": "make_own_loaders",
     "recbole.evaluator.collector": "collect_plain_numbers",
+    "recbole.model.abstract_recommender": "mend_models",
     "recbole.quick_start.quick_start": "mend_quick_start",
     "recbole.trainer": "offer_trainers",
     "recbole.trainer.trainer": "write_plain_checkpoints",

@@ -76,11 +76,14 @@ def model_class(name: str) -> Any:
 
 
 def dataset_class(name: str) -> Any:
-    """This package's data set, except for the few RecBole models that need one of their own."""
+    """This package's data set; a RecBole model with a data set of its own gets both."""
     import recbole.data.dataset as datasets
 
+    if name == "DIEN":
+        return resolve("recbole_denoiser.data.interest", "InterestDataset")
     ours = resolve("recbole_denoiser.data.dataset", "SequenceDataset")
-    return getattr(datasets, f"{name}Dataset", ours)
+    own = getattr(datasets, f"{name}Dataset", ours)
+    return own if issubclass(own, ours) else type(own.__name__, (ours, own), {})
 
 
 def trainer_class(name: str) -> Any:

@@ -16,6 +16,7 @@ from recbole.utils import init_logger, init_seed
 from recbole_denoiser import files
 from recbole_denoiser.data.buckets import training_loader
 from recbole_denoiser.data.dataset import SequenceDataset
+from recbole_denoiser.data.needs import check_needs
 from recbole_denoiser.data.prepare.events import Columns, prepare_frame
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel
@@ -86,6 +87,7 @@ def load_data(config: Config) -> Data:
 def build_model(config: Config, train_dataset: Any) -> Any:
     """The model of the configuration, freshly initialised from the seed."""
     keep_freed_memory()
+    check_needs(config, train_dataset)
     init_seed(config["seed"] + parallel.rank(), config["reproducibility"])  # each process draws its own masks
     try:
         return model_class(config["model"])(config, train_dataset).to(config["device"])

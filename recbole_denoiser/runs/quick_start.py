@@ -10,7 +10,8 @@ from typing import Any
 from recbole.utils import calculate_valid_score
 
 from recbole_denoiser.integration import parallel
-from recbole_denoiser.integration.config import Config, parse_value
+from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.values import parse_value
 from recbole_denoiser.runs.pipeline import run_config
 
 

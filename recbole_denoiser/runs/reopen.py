@@ -18,6 +18,7 @@ from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.data.items import read_titles
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
+from recbole_denoiser.integration.registry import known_models
 from recbole_denoiser.runs.pipeline import Data, Parts, build_model, make_loaders, read_data
 from recbole_denoiser.runs.record import find_run, read_result
 from recbole_denoiser.runs.tokens import KeptDataset, NeedsDataError, Tokens, read_tokens
@@ -144,9 +145,28 @@ def _moved(path: Path, folder: Path) -> Path:
 def load_data_and_model(model_file: str, trust: bool = False) -> tuple[Any, ...]:
     """Replaces ``recbole.quick_start.load_data_and_model`` for checkpoints with plain settings."""
     state = checkpoint.load(model_file, trust=trust)
-    config = config_from_plain(checkpoint.plain_settings(state))
+    settings = checkpoint.plain_settings(state)
+    if settings["model"] not in known_models():
+        return _load_general(settings, state, model_file)
+    config = config_from_plain(settings)
     parts = read_data(config)
     _require_same_data(parts.dataset, state.get("data") or {}, config, model_file)
     model = _trained(config, parts.train, state, model_file)
     data = make_loaders(config, parts)
     return config, model, data.dataset, data.train, data.valid, data.test
+
+
+def _load_general(settings: dict[str, Any], state: dict[str, Any], file: str) -> tuple[Any, ...]:
+    """A model that is not sequential: RecBole's configuration, data set and loaders."""
+    from recbole.config import Config as RecBoleConfig
+    from recbole.data import create_dataset, data_preparation
+    from recbole.utils import get_model, init_seed
+
+    config = config_from_plain(settings, RecBoleConfig)
+    init_seed(config["seed"], config["reproducibility"])
+    dataset = create_dataset(config)
+    train, valid, test = data_preparation(config, dataset)
+    init_seed(config["seed"], config["reproducibility"])
+    model = get_model(config["model"])(config, train.dataset).to(config["device"])
+    checkpoint.load_weights(model, state, file)
+    return config, model, dataset, train, valid, test

@@ -19,6 +19,8 @@ def run_table(result: dict[str, Any]) -> str:
     if losses:
         lines.append("last losses: " + ", ".join(f"{name} {value:.4f}" for name, value in losses.items()))
     lines.append(f"{result['seconds']:.0f} s, checkpoint {result['checkpoint']}")
+    if result["config"].get("train_stage") == "pretrain":
+        lines.append(f"only pre-trained; then: --train_stage=finetune --pre_model_path={result['checkpoint']}")
     lines.append(f"result in {result['config']['result_dir']}/{result['run']}/")
     return "\n".join(lines)
 

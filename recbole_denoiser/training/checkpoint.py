@@ -16,6 +16,7 @@ import torch
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import write_atomically
 from recbole_denoiser.integration.config import plain_value
+from recbole_denoiser.integration.parameters import other_parameters
 from recbole_denoiser.integration.schema import DERIVED, PLACES
 
 FORMAT = 1  # raised when the content of a checkpoint changes
@@ -78,7 +79,8 @@ def load_weights(model: Any, state: dict[str, Any], file: str | Path, fresh: str
         reason = "; ".join(line.strip() for line in lines[1:3] or lines)
         raise UserError(f"The weights in '{file}' (of {origin}) do not fit this model: {reason}") from error
     other = state.get("other_parameter") or {}
-    if set(other) != set(model.other_parameter()):  # a file must not set attributes of its own choice
+    # a file must not set attributes of its own choice; RecBole's own files also hold modules, which are weights
+    if not set(other_parameters(model) or {}) <= set(other) <= set(model.other_parameter() or {}):
         raise UserError(f"'{file}' is damaged: its other_parameter is not that of {type(model).__name__}.")
     model.load_other_parameter(other)
 
@@ -185,7 +187,7 @@ def save_recbole_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwarg
             "cur_step": self.cur_step,
             "best_valid_score": float(self.best_valid_score),
             "state_dict": self.model.state_dict(),
-            "other_parameter": self.model.other_parameter(),
+            "other_parameter": other_parameters(self.model),
             "optimizer": self.optimizer.state_dict(),
         },
         Path(file),

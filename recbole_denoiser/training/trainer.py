@@ -23,6 +23,7 @@ from recbole_denoiser import files
 from recbole_denoiser.errors import NonFiniteLossError, UserError
 from recbole_denoiser.integration import parallel
 from recbole_denoiser.integration.config import plain_value
+from recbole_denoiser.integration.parameters import other_parameters
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.training import checkpoint
 from recbole_denoiser.training.evaluation import (
@@ -265,7 +266,7 @@ class SequenceTrainer(Trainer):
             "best_valid_result": self.best_valid_result,
             "history": self.history,
             "state_dict": self.model.state_dict(),
-            "other_parameter": self.model.other_parameter(),
+            "other_parameter": other_parameters(self.model),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "random": random,  # one per process

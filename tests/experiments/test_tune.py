@@ -13,6 +13,8 @@ from filelock import FileLock
 from recbole_denoiser.cli.main import main
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments import cell, tune
+from recbole_denoiser.experiments.space import search_space
+from recbole_denoiser.integration.config import Config
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 FOLDER = Path("results") / "tune" / "SASRecDenoiser-toy"
@@ -68,7 +70,7 @@ def test_a_trial_of_a_dead_worker_is_taken_up(arguments: list[str], settings: di
     study = optuna.load_study(study_name="SASRecDenoiser-toy", storage=f"sqlite:///{FOLDER / 'study.db'}")
     lost = study.ask()
     (FOLDER / "lost").mkdir()
-    chosen = tune.suggest(lost, tune.search_space("SASRecDenoiser", "space.yaml"))
+    chosen = tune.suggest(lost, search_space("SASRecDenoiser", "space.yaml"))
     lost.set_user_attr("run", "lost")
     with FileLock(FOLDER / "lost" / cell.LOCK_FILE):  # its worker lives
         assert main([*arguments, "--trials=1"]) == 0
@@ -85,10 +87,29 @@ def test_failed_trials_are_counted_and_reported(arguments: list[str], capsys: py
     assert "None of the 2 trials succeeded" in capsys.readouterr().err
 
 
-def test_the_papers_grids_are_in_the_model_files() -> None:
-    space = tune.search_space("SASRecDenoiser")
+def test_the_papers_grids_are_a_named_space() -> None:
+    space = search_space("SASRecDenoiser", "paper")
     assert space["hidden_size"] == [10, 20, 30, 40, 50]
     assert space["beta"] == space["gamma"] == [1e-1, 1e-2, 1e-3, 1e-4, 1e-5]
+    with pytest.raises(UserError, match=r"no such file, .*; named spaces: paper\."):
+        search_space("SASRecDenoiser", "papers")
+    with pytest.raises(UserError, match="FPMC has none of the settings"):
+        search_space("FPMC", "paper")
+
+
+@pytest.mark.parametrize(
+    "model", ["SASRecDenoiser", "BERT4RecDenoiser", "SSEPTDenoiser", "TiSASRecDenoiser", "GRU4Rec"]
+)
+def test_the_default_space_lies_around_the_defaults(model: str) -> None:
+    defaults, space = Config(model).final_config_dict, search_space(model)
+    assert space["learning_rate"]["log"]
+    assert ("beta" in space) == (model != "GRU4Rec")
+    for key, values in space.items():
+        if isinstance(values, list):
+            assert defaults[key] in values
+        else:
+            assert values["low"] < defaults[key] < values["high"] or defaults[key] == values["low"] == 0
+    tune.check(tune.Study(model, "ml-100k", space, {}, Path("x"), "sqlite://", "s"))  # every bound is allowed
 
 
 @pytest.mark.parametrize(
@@ -115,5 +136,3 @@ def test_other_mistakes(arguments: list[str], capsys: pytest.CaptureFixture) -> 
     assert main([*arguments, "--trials=1"]) == 0
     assert main([*arguments, "--trials=2", "--gamma=0.1"]) == 2
     assert "begun with other settings" in capsys.readouterr().err
-    with pytest.raises(UserError, match="no search space for GRU4Rec"):
-        tune.search_space("GRU4Rec")

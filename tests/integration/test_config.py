@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.config import Config, config_from_plain, parse_value, read_yaml
+from recbole_denoiser.integration.config import Config, config_from_plain
 from recbole_denoiser.integration.registry import known_models
+from recbole_denoiser.integration.values import parse_value, read_yaml
 
 
 def test_typo_in_flag_suggests_the_key() -> None:

@@ -1,0 +1,63 @@
+"""What RecBole's models need beside interactions (features, knowledge graphs, sizes), told before training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recbole_denoiser.errors import UserError
+
+# files of a knowledge graph -> what they hold
+_HOLDS = {
+    "kg": "the triples head_id, relation_id, tail_id",
+    "link": "the entity_id of each item_id",
+    "ent": "a vector ent_emb for each entity ent_id",
+    "rel": "a vector rel_emb for each relation rel_id",
+}
+
+
+def check_files(config: Any, token: str, folder: str) -> None:
+    """Files that the model reads beside <name>.inter; ``load_col`` names them by their endings."""
+    wanted = [ending for ending in _HOLDS if ending in (config["load_col"] or {})]
+    missing = [ending for ending in wanted if not (Path(folder) / f"{token}.{ending}").is_file()]
+    if missing:
+        files = "; ".join(f"{token}.{ending} ({_HOLDS[ending]})" for ending in missing)
+        raise UserError(f"{config['model']} needs a knowledge graph, and in {folder} is no {files}.")
+
+
+def check_needs(config: Any, dataset: Any) -> None:
+    """UserError if the data set lacks what the model reads."""
+    _check_features(config, dataset)
+    _check_vectors(config, dataset)
+    sizes = str(config["reranker_CAN_NUM"] or "")
+    if sizes and max(int(size) for size in sizes.split(",")) > dataset.item_num:
+        raise UserError(
+            f"{config['model']} re-ranks the best {sizes} items, but data set '{config['dataset']}' has only "
+            f"{dataset.item_num - 1}: lower reranker_CAN_NUM."
+        )
+
+
+def item_features(settings: dict[str, Any]) -> dict[str, list[str]]:
+    """Setting -> columns of the .item file that it names."""
+    attribute = settings.get("item_attribute")
+    named = {"selected_features": settings.get("selected_features"), "item_attribute": attribute and [attribute]}
+    return {key: list(columns) for key, columns in named.items() if columns}
+
+
+def _check_features(config: Any, dataset: Any) -> None:
+    for key, columns in item_features(config.final_config_dict).items():
+        missing = [column for column in columns if column not in dataset.field2type]
+        if missing:
+            raise UserError(
+                f"{config['model']} reads features of the items, and {dataset.dataset_name}.item has no column "
+                f"{', '.join(missing)}. Name columns that it has: --{key}=..."
+            )
+
+
+def _check_vectors(config: Any, dataset: Any) -> None:
+    for field, value in (config["preload_weight"] or {}).items():
+        size = config["kg_embedding_size"] or config["embedding_size"]
+        width = dataset.get_preload_weight(field).shape[-1]
+        if width != size:
+            key = "kg_embedding_size" if config["kg_embedding_size"] else "embedding_size"
+            raise UserError(f"The vectors {value} of '{config['dataset']}' have {width} numbers: set --{key}={width}.")
