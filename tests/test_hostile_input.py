@@ -18,7 +18,10 @@ from toy_data import toy_rows, write_inter
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.recbole_schema import RECBOLE_KEYS
+from recbole_denoiser.integration.schema import PACKAGE_KEYS
 from recbole_denoiser.integration.values import parse_value
+from recbole_denoiser.model.time_attention import time_intervals
 from recbole_denoiser.runs import pipeline
 
 HEADER = ["user_id:token", "item_id:token", "timestamp:float"]
@@ -45,7 +48,7 @@ QUICK = settings(
 )
 
 
-def outcome(content: bytes, flags: dict[str, Any] | None = None) -> str:
+def outcome(content: bytes, flags: dict[str, Any] | None = None, model: str = "SASRecDenoiser") -> str:
     """'run' or the message of the error, for an .inter file of this content; anything else is a test failure."""
     with tempfile.TemporaryDirectory() as folder:
         before = Path.cwd()
@@ -53,7 +56,7 @@ def outcome(content: bytes, flags: dict[str, Any] | None = None) -> str:
         try:
             Path("toy").mkdir()
             Path("toy/toy.inter").write_bytes(content)
-            result = pipeline.run(dataset="toy", flags={**SMALL, "data_path": ".", **(flags or {})})
+            result = pipeline.run(model, "toy", flags={**SMALL, "data_path": ".", **(flags or {})})
         except UserError as error:
             return str(error)
         finally:
@@ -161,6 +164,8 @@ def changed(row: int, column: int, cell: str) -> bytes:
         (as_bytes(table(), encoding="utf-8-sig"), "encoding: utf-8-sig"),
         (as_bytes(table(), encoding="utf-16"), "not valid utf-8"),
         (as_bytes(table(), separator=","), "field_separator"),
+        (changed(7, 2, "1\x002"), "toy.inter, line 8: a NUL character"),
+        (changed(9, 1, "i\x00"), "toy.inter, line 10: a NUL character"),
         (b"x" * (3 << 20), "longer than a megabyte"),
         (as_bytes(table()) + b"u" * (3 << 20) + b"\ti1\t5\n", "longer than a megabyte"),
         (as_bytes([["user_id:token_seq", *HEADER[1:]], *table()[1:]]), "user_id"),
@@ -187,6 +192,23 @@ def test_harmless_oddities_run(content: bytes) -> None:
     assert outcome(content) == "run"
 
 
+def test_times_that_overflow_are_far_apart() -> None:
+    rows = [list(cells) for cells in table()]
+    for number, time in enumerate(["-9e307", "-1", "9e307", "9e307", "1.7e308"], start=1):
+        rows[number][2] = time
+    assert outcome(as_bytes(rows), model="TiSASRec") == "run"
+    times = torch.tensor([[-1.7e308, 0.0, 1e-300, 1.7e308, 1.7e308]], dtype=torch.float64)
+    valid = torch.ones(1, 5, dtype=torch.bool)
+    far = time_intervals(times, valid, span=9)[0]
+    assert far.tolist() == [[0, 9, 9, 9, 9], [9, 0, 1, 9, 9], [9, 1, 0, 9, 9], [9, 9, 9, 0, 0], [9, 9, 9, 0, 0]]
+
+
+@pytest.mark.parametrize(("model", "words"), [("S3Rec", "class"), ("FDSA", "class"), ("KSR", "toy.ent")])
+def test_a_model_that_needs_other_columns_says_so(model: str, words: str) -> None:
+    said = outcome(as_bytes(table()), {"loss_type": "CE"}, model)
+    assert model in said and words in said and "\n" not in said
+
+
 # ---- settings ----
 
 JUNK = st.one_of(
@@ -198,12 +220,8 @@ JUNK = st.one_of(
     st.lists(st.integers(-2, 3), max_size=3),
     st.dictionaries(st.text(max_size=3), st.integers(-2, 2), max_size=2),
 )
-KEYS = ["epochs", "hidden_size", "n_heads", "topk", "metrics", "valid_metric", "eval_args", "train_neg_sample_args",
-        "learning_rate", "loss_type", "seed", "load_col", "eval_args.mode", "eval_args.split", "beta", "estimator",
-        "mask_init", "gpu_id", "stopping_step", "eval_batch_size", "MAX_ITEM_LIST_LENGTH", "user_inter_num_interval",
-        "clip_grad_norm", "train_noise", "field_separator", "encoding", "USER_ID_FIELD", "TIME_FIELD", "learner",
-        "weight_decay", "eval_step", "train_batch_size", "run_name", "benchmark_filename", "val_interval",
-        "checkpoint_dir", "data_path", "metric_decimal_place", "normalize_all", "show_progress", "LIST_SUFFIX"]  # fmt: skip
+LAUNCH = {"nproc", "world_size", "ip", "port", "offset", "group_offset"}  # would look for other processes
+KEYS = sorted({*RECBOLE_KEYS, *PACKAGE_KEYS, "eval_args.mode", "eval_args.split", "eval_args.order"} - LAUNCH)
 
 
 @settings(QUICK, max_examples=80 * MORE)
@@ -229,6 +247,12 @@ class Bomb:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (os.mkdir, ("exploded",))
+
+
+def test_the_bomb_explodes(workplace: Path) -> None:
+    """The positive control of the tests below."""
+    pickle.loads(pickle.dumps(Bomb()))
+    assert Path("exploded").is_dir()
 
 
 def test_yaml_cannot_run_code(workplace: Path) -> None:

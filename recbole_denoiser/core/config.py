@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recbole_denoiser.core.forms import FORMS
 from recbole_denoiser.core.settings import check_settings, refuse, setting
 
 TWO_PASS = ("arm", "disarm")  # unbiased, need the loss at a second, antithetic mask
 ONE_PASS = ("ar", "reinforce")  # unbiased, need the loss at one mask
 PATHWISE = ("straight_through", "hard_concrete")  # biased, the gradient goes through Z itself
+FORMS = ("product", "renormalise")  # see forms.py
 ESTIMATORS = ("ar", "arm", "disarm", "reinforce", "straight_through", "hard_concrete")
 
 

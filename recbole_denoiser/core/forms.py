@@ -14,7 +14,6 @@ import math
 import torch
 from torch import Tensor
 
-FORMS = ("product", "renormalise")
 FORBIDDEN = 1000.0  # a score this far below the best of its row belongs to a pair that the model does not allow
 LARGEST = 20.0  # a pruned key's weight in units of the heaviest kept one, as an exponent: bounds gradients, not values
 

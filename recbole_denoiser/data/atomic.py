@@ -17,7 +17,7 @@ _TYPES = ", ".join(kind.value for kind in FeatureType)
 
 def check_header(file: str, separator: str, encoding: str) -> list[str]:
     """The ``name:type`` columns in the first line, or a UserError that says what is wrong with it."""
-    _check_line_lengths(file)
+    zero = _check_line_lengths(file)
     header = next(_lines(file, encoding), "").rstrip("\r\n")
     if header.startswith("\ufeff"):
         raise UserError(f"{file}, line 1: the file begins with a byte order mark; set encoding: utf-8-sig.")
@@ -35,17 +35,25 @@ def check_header(file: str, separator: str, encoding: str) -> list[str]:
             )
     if len(set(columns)) < len(columns):
         raise UserError(f"{file}, line 1: a column occurs twice in '{header[:200]}'.")
+    if zero is not None and not encoding.lower().startswith(("utf-16", "utf_16", "utf-32", "utf_32")):
+        raise UserError(f"{file}, line {zero}: a NUL character, behind which the rest of the cell would be lost.")
     return columns
 
 
-def _check_line_lengths(file: str) -> None:
-    """Stop at the first megabyte without a line end, before a parser would take in all of it."""
-    lines = 1
+def _check_line_lengths(file: str) -> int | None:
+    """Stop at the first megabyte without a line end, before a parser would take in all of it.
+
+    Returns the line of the first zero byte, if there is one.
+    """
+    lines, zero = 1, None
     for block in _blocks(file):
         ends = block.count(b"\n")
+        if zero is None and b"\x00" in block:
+            zero = lines + block[: block.index(b"\x00")].count(b"\n")
         if len(block) == _LONGEST_LINE and not ends:
             raise UserError(f"{file}, line {lines}: longer than a megabyte; this is not an atomic file.")
         lines += ends
+    return zero
 
 
 def check_row_widths(file: str, separator: str, encoding: str, columns: int) -> None:

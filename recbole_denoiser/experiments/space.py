@@ -7,6 +7,8 @@ search_space:
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,4 +70,18 @@ def search_space(model: str, name: str | None = None) -> dict[str, Any]:
             raise UserError(
                 f"search_space.{key} = {values!r} must be a list of numbers or texts, or {{low: a, high: b}}."
             )
+        if isinstance(values, dict):
+            _check_range(key, values)
     return space
+
+
+def _check_range(key: str, values: Mapping[str, Any]) -> None:
+    """UserError for a range that Optuna cannot draw from."""
+    low, high, log = values["low"], values["high"], values.get("log", False)
+    numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in (low, high))
+    if not numbers or not -math.inf < low <= high < math.inf:
+        raise UserError(f"search_space.{key}: low = {low!r} and high = {high!r} must be numbers, low <= high.")
+    if not isinstance(log, bool):
+        raise UserError(f"search_space.{key}: log = {log!r} must be True or False.")
+    if log and low <= 0:
+        raise UserError(f"search_space.{key}: low = {low!r} must be above 0 with log: True.")

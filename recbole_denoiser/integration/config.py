@@ -23,7 +23,7 @@ from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
 from recbole_denoiser.integration.registry import MODELS, model_class
-from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_value
+from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_size, check_value, clipping
 from recbole_denoiser.integration.values import Loader, read_yaml
 
 # Keys that RecBole reads only inside its distributed start-up, under names that no property file has.
@@ -44,8 +44,10 @@ def set_key(values: dict[str, Any], name: str, value: Any) -> None:
 
 
 def package_defaults(model: str, dataset: str, overall: bool) -> dict[str, Any]:
-    """This package's property files: overall, then the model's, then the data set's."""
+    """This package's property files: overall, what its models have in common, the model's, the data set's."""
     values: dict[str, Any] = read_yaml(properties_folder() / "overall.yaml") if overall else {}
+    if model in MODELS:
+        values.update(read_yaml(properties_folder() / "denoiser.yaml"))
     for file in (property_file("model", model), property_file("dataset", dataset)):
         if file is not None:
             values.update(read_yaml(file))
@@ -121,6 +123,7 @@ class Config(RecBoleConfig):
         # RecBole's own defaults contradict each other: it refuses its negatives for the cross-entropy it defaults to
         if final.get("loss_type") == "CE" and "train_neg_sample_args" not in self.external_config_dict:
             final["train_neg_sample_args"] = None
+        final["clip_grad_norm"] = clipping(final.get("clip_grad_norm"))
         self._choose_device(final)
         self._load_features(final)
         return final
@@ -211,6 +214,7 @@ class Config(RecBoleConfig):
         check_noise(self.model, final, self.sources)
         if final["train_batches"] == "bucketed" and not getattr(self.model_class, "trains_on_sequences", False):
             raise UserError(f"train_batches = bucketed: {self.model} reads n items of every row; it takes shuffled.")
+        check_size(final)
         metric = final["valid_metric"].lower().split("@")
         if metric[0] not in {m.lower() for m in final["metrics"]} or (
             len(metric) == 2 and int(metric[1]) not in final["topk"]

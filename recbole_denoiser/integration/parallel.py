@@ -62,6 +62,9 @@ def init_device(config: Any, single_process: Callable[[Any], None]) -> None:
         place = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     else:
+        missing = [name for name in ("nproc", "offset", "world_size", "ip", "port") if name not in final]
+        if missing:
+            raise UserError(f"local_rank is set, but not {', '.join(missing)}: use recbole-denoiser run --nproc=2.")
         local_rank, local_processes = int(final["local_rank"]), int(final["nproc"])
         place = local_rank + int(final["offset"]), int(final["world_size"])
         address = f"{final['ip']}:{final['port']}"

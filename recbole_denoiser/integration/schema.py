@@ -1,6 +1,7 @@
-"""The configuration keys of this package: type, allowed values, meaning; and the ranges of RecBole's own.
+"""The configuration keys of this package: type, allowed values, meaning.
 
-Default values stand in ``properties/``. ``docs/configuration.md`` is generated from both.
+The denoiser's come from its dataclass (core/config.py), RecBole's own stand in recbole_schema.py. Default values stand
+in ``properties/``. ``docs/configuration.md`` is generated from all of these.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from recbole_denoiser.core import DenoiserConfig
+from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.key import Key
+from recbole_denoiser.integration.recbole_schema import RECBOLE_KEYS, key_like
 
 NOISE_KINDS = ("replace", "insert", "popularity", "segment")
 RUN_KEYS = [
@@ -64,7 +66,14 @@ RUN_KEYS = [
         at_least=0,
         below=1,
     ),
-    Key("noise_seed", int, "Seed of the noise; empty: the run's `seed`.", at_least=0, optional=True),
+    Key(
+        "noise_seed",
+        int,
+        "Seed of the noise; empty: the run's `seed`.",
+        at_least=0,
+        at_most=2**32 - 1,
+        optional=True,
+    ),
     Key(
         "noise_oracle",
         str,
@@ -81,7 +90,7 @@ RUN_KEYS = [
         choices=("none", "remove", "weight"),
     ),
     Key("noise_threshold", float, "Posterior of being noise from which on `remove` removes.", above=0, at_most=1),
-    Key("detect_seed", int, "Seed of the noise detector.", at_least=0),
+    Key("detect_seed", int, "Seed of the noise detector.", at_least=0, at_most=2**32 - 1),
     Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
     Key("fast_inference", bool, "Scoring computes only what the newest position needs. `False`: every position."),
     Key("result_dir", str, "Folder that gets one sub-folder per run."),
@@ -93,7 +102,9 @@ RUN_KEYS = [
     ),
     Key("label", str, "Name of the run in tables; empty: the model's name.", optional=True),
     Key("resume", bool, "Continue this run where it was interrupted."),
-    Key("num_threads", int, "CPU threads of torch; empty: torch's own choice.", at_least=1, optional=True),
+    Key(
+        "num_threads", int, "CPU threads of torch; empty: torch's own choice.", at_least=1, at_most=4096, optional=True
+    ),
     Key(
         "on_nonfinite",
         str,
@@ -121,6 +132,7 @@ BACKBONE_KEYS = [
         int,
         "Sampled negatives k per position (or per step, `negatives_shared`) for all objectives but CE.",
         at_least=1,
+        at_most=10_000,
     ),
     Key(
         "negative_sampling",
@@ -151,13 +163,19 @@ BACKBONE_KEYS = [
         at_least=0,
         below=1,
     ),
-    Key("target_warmup", int, "Epochs over which `target_rate` grows from 0.", at_least=0),
+    Key("target_warmup", int, "Epochs over which `target_rate` grows from 0.", at_least=0, at_most=1_000_000),
 ]
 
 # The paper's other systems: TiSASRec, SSE-PT, alpha-entmax and Sparse Transformer
 BASELINE_KEYS = [
-    Key("time_span", int, "TiSASRec: largest time interval; longer ones count as this one.", at_least=1),
-    Key("user_size", int, "SSEPT: width of the user vector, a part of `hidden_size`.", at_least=1),
+    Key(
+        "time_span",
+        int,
+        "TiSASRec: largest time interval; longer ones count as this one.",
+        at_least=1,
+        at_most=1_000_000_000,
+    ),
+    Key("user_size", int, "SSEPT: width of the user vector, a part of `hidden_size`.", at_least=1, at_most=65_536),
     Key("sse_user", float, "SSEPT: probability that a user is replaced by another in training.", at_least=0, at_most=1),
     Key(
         "sse_item",
@@ -168,58 +186,30 @@ BASELINE_KEYS = [
     ),
     Key("entmax_alpha", float, "Entmax: initial alpha of every head; it is learned.", above=1.01, below=2),
     Key("pattern", str, "SASRecSparse: pattern of the attention.", choices=("fixed", "strided")),
-    Key("stride", int, "SASRecSparse: length of a block or of a stride, at most MAX_ITEM_LIST_LENGTH.", at_least=1),
-    Key("summary", int, "SASRecSparse: positions of a block that all later ones see (`fixed`).", at_least=1),
+    Key(
+        "stride",
+        int,
+        "SASRecSparse: length of a block or of a stride, at most MAX_ITEM_LIST_LENGTH.",
+        at_least=1,
+        at_most=100_000,
+    ),
+    Key(
+        "summary",
+        int,
+        "SASRecSparse: positions of a block that all later ones see (`fixed`).",
+        at_least=1,
+        at_most=100_000,
+    ),
 ]
 
-
-def _denoiser_key(setting: dataclasses.Field[Any]) -> Key:
-    """A public setting of DenoiserConfig as a configuration key."""
-    limits = setting.metadata
-    return Key(
-        setting.name, limits["type"], limits["help"], limits["choices"], limits["minimum"], limits["above"],
-        limits["maximum"], limits["below"], limits["optional"],
-    )  # fmt: skip
-
-
+# The denoiser's own settings stand in its dataclass, with their default, meaning and limits
 DENOISER_KEYS = [
     Key("denoise", bool, "`False`: the plain backbone under the same objective."),
-    *(_denoiser_key(setting) for setting in dataclasses.fields(DenoiserConfig) if setting.metadata["public"]),
-    Key("mask_learning_rate", float, "Learning rate of Phi.", above=0),
+    *(Key.of(field) for field in dataclasses.fields(DenoiserConfig) if field.metadata["public"]),
+    Key("mask_learning_rate", float, "Learning rate of Phi.", above=0, at_most=1e30),
 ]
 
 PACKAGE_KEYS = {key.name: key for key in RUN_KEYS + BACKBONE_KEYS + BASELINE_KEYS + DENOISER_KEYS}
-
-# RecBole's own keys that have a range; for all others the type of RecBole's default value is checked.
-RECBOLE_RANGES = {
-    key.name: key
-    for key in [
-        Key("epochs", int, at_least=0),
-        Key("train_batch_size", int, at_least=1),
-        Key("eval_batch_size", int, at_least=1),
-        Key("learning_rate", float, above=0),
-        Key("weight_decay", float, at_least=0),
-        Key("eval_step", int, at_least=0),
-        Key("stopping_step", int, at_least=0),
-        Key("seed", int, at_least=0),
-        Key("worker", int, at_least=0),
-        Key("MAX_ITEM_LIST_LENGTH", int, at_least=1),
-        Key("hidden_size", int, at_least=1),
-        Key("inner_size", int, at_least=1),
-        Key("embedding_size", int, at_least=1),
-        Key("n_layers", int, at_least=1),
-        Key("n_heads", int, at_least=1),
-        Key("num_layers", int, at_least=1),
-        Key("hidden_dropout_prob", float, at_least=0, below=1),
-        Key("attn_dropout_prob", float, at_least=0, below=1),
-        Key("dropout_prob", float, at_least=0, below=1),
-        Key("metric_decimal_place", int, at_least=0),
-        Key("learner", str, choices=("adam", "adamw", "sgd", "adagrad", "rmsprop", "sparse_adam")),
-        Key("device", str, choices=("cpu", "cuda")),
-        Key("state", str, choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")),
-    ]
-}  # fmt: skip
-
 
 # Where and how a run runs, not what it computes: the same experiment has the same name on every machine, and a run may
 # be resumed with other values.
@@ -245,13 +235,41 @@ def check_value(name: str, value: Any, source: str, default: Any, package_model:
     ``default`` is the value in the property files; ``package_model`` says whether this package's allowed
     values hold (RecBole's models share some key names).
     """
-    key = RECBOLE_RANGES.get(name)
+    key = RECBOLE_KEYS.get(name)
     if name in PACKAGE_KEYS and (package_model or name in {k.name for k in RUN_KEYS}):
         key = PACKAGE_KEYS[name]
-    if key is None and default is not None and value is not None:
-        kind = float if isinstance(default, float) else type(default)
-        # RecBole takes a single value where its default is a list (topk: 10), and numbers for its id texts (gpu_id: 0)
-        if kind in (int, float, bool, dict):
-            key = Key(name, kind)
+    if key is None and value is not None:
+        key = key_like(name, default)
     if key is not None and key.problem(value):
-        raise UserError(f"{name} = {value!r} ({source}) is not allowed: it takes {key.allowed()}.")
+        raise UserError(f"{name} = {_short(value)} ({source}) is not allowed: it takes {key.allowed()}.")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+LARGEST = 10_000_000_000  # parameters
+
+
+def check_size(settings: Mapping[str, Any]) -> None:
+    """UserError if a Transformer of these sizes has more parameters than any machine this package runs on holds."""
+    names = ("n_layers", "hidden_size", "inner_size", "MAX_ITEM_LIST_LENGTH")
+    layers, hidden, inner, n = (int(settings.get(name) or 0) for name in names)
+    count = layers * (4 * hidden**2 + 2 * hidden * inner + (n**2 if settings.get("denoise") else 0))
+    if count > LARGEST:
+        sizes = ", ".join(f"{name} = {settings.get(name)}" for name in names)
+        raise UserError(f"{sizes}: such a model has {count:.1e} parameters; at most {LARGEST:.0e} are allowed.")
+
+
+def clipping(value: Any) -> dict[str, float] | None:
+    """``clip_grad_norm`` as torch takes it; a number is the largest norm."""
+    if value is None or isinstance(value, (int, float)):
+        return None if value is None else {"max_norm": value}
+    numbers = all(isinstance(number, (int, float)) and 0 < number <= 1e30 for number in value.values())
+    if not numbers or "max_norm" not in value or not value.keys() <= {"max_norm", "norm_type"}:
+        raise UserError(
+            f"clip_grad_norm = {_short(value)} is not allowed: it takes a number > 0, or a mapping with max_norm and "
+            f"perhaps norm_type."
+        )
+    return value

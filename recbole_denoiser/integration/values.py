@@ -26,7 +26,9 @@ Loader.add_implicit_resolver(
 def read_yaml(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=Loader)
+        text = file.read_text(encoding="utf-8")
+        refuse_repeated_keys(yaml.compose(text, Loader=Loader), file)
+        content = yaml.load(text, Loader=Loader)
     except FileNotFoundError:
         raise UserError(f"Config file '{file}' does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -40,6 +42,30 @@ def read_yaml(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UserError(f"Config file '{file}' must hold 'key: value' lines.")
     return content
+
+
+def refuse_repeated_keys(node: yaml.Node | None, file: Path) -> None:
+    """UserError if a mapping has a key twice: YAML's reader would silently take the last."""
+    todo, known = [node], set()
+    while todo:
+        node = todo.pop()
+        if id(node) in known or not isinstance(node, (yaml.MappingNode, yaml.SequenceNode)):
+            continue
+        known.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            todo += node.value
+            continue
+        seen: dict[str, int] = {}
+        for key, value in node.value:
+            todo += [key, value]
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in seen:
+                    raise UserError(
+                        f"Config file '{file}', line {line}: '{key.value}' is written twice, the first time in line "
+                        f"{seen[key.value]}."
+                    )
+                seen[key.value] = line
 
 
 def parse_value(text: str) -> Any:

@@ -31,14 +31,20 @@ def time_intervals(times: Tensor, valid: Tensor, span: int) -> Tensor:
     Times are measured in units of the sequence's own smallest non-zero gap between neighbours, 1 if there is none
     (equal times, a single item). Only the times of the given history enter, so nothing of a later, held-out item does.
     """
-    times = times.double()  # float32 would round seconds since 1970 to steps of 64
+    # float32 would round seconds since 1970 to steps of 64; a quarter of any time can be subtracted without overflow
+    times = times.double() / 4
     gaps = times.diff(dim=1).abs()  # [B, m - 1]
     usable = valid[:, 1:] & valid[:, :-1] & (gaps > 0)
     smallest = F.pad(gaps.masked_fill(~usable, math.inf), (0, 1), value=math.inf).amin(1, keepdim=True)
-    scale = smallest.masked_fill(smallest.isinf(), 1.0)  # [B, 1]
+    scale = smallest.masked_fill(smallest.isinf(), 0.25)  # [B, 1]
     oldest = times.masked_fill(~valid, math.inf).amin(1, keepdim=True)
     steps = torch.where(valid, torch.round((times - oldest) / scale), 0.0)  # [B, m]
-    return (steps[:, :, None] - steps[:, None, :]).abs().clamp(max=span).long()
+    distance = (steps[:, :, None] - steps[:, None, :]).abs()
+    if not torch.isfinite(distance).all():  # times so far apart that their number of units is no number
+        direct = torch.round((times[:, :, None] - times[:, None, :]).abs() / scale[:, :, None])
+        both = valid[:, :, None] & valid[:, None, :]
+        distance = torch.where(torch.isfinite(distance), distance, torch.where(both, direct, span))
+    return distance.clamp(max=span).long()
 
 
 class TimeAttention(nn.Module):

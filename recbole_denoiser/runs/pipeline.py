@@ -23,7 +23,7 @@ from recbole_denoiser.integration import parallel
 from recbole_denoiser.integration.config import Config
 from recbole_denoiser.integration.memory import keep_freed_memory
 from recbole_denoiser.integration.processor import mend_half_precision
-from recbole_denoiser.integration.registry import dataset_class, model_class, trainer_class
+from recbole_denoiser.integration.registry import MODELS, dataset_class, model_class, trainer_class
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import RESULT_FILE
@@ -59,7 +59,12 @@ def read_data(config: Config, kept_detection: Path | None = None) -> Parts:
     ``kept_detection``: what the noise detector found when the run was trained, instead of asking it again.
     """
     init_seed(config["seed"], config["reproducibility"])
-    dataset = dataset_class(config["model"])(config)
+    try:
+        dataset = dataset_class(config["model"])(config)
+    except (ValueError, KeyError) as error:  # RecBole's models of knowledge graphs have files of their own
+        if config["model"] in MODELS:
+            raise
+        raise UserError(f"{config['model']} cannot read data set '{config['dataset']}': {error}") from error
     for name, off in (("train_noise", 0.0), ("eval_noise", 0.0), ("noise_action", "none")):
         if config[name] not in (None, off) and not isinstance(dataset, SequenceDataset):
             raise UserError(f"{name}: {config['model']} reads its data in a way of its own, which noise cannot reach.")
@@ -93,6 +98,15 @@ def build_model(config: Config, train_dataset: Any) -> Any:
         return model_class(config["model"])(config, train_dataset).to(config["device"])
     except MemoryError as error:
         raise UserError(f"{config['model']} of these sizes does not fit into memory.") from error
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError, NotImplementedError) as error:
+        if config["model"] in MODELS:
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{config['model']} of RecBole cannot be built from data set '{config['dataset']}' and these settings: "
+            f"{reason}. It may need columns that the data set or load_col does not have, such as item_attribute or "
+            f"selected_features."
+        ) from error
     except RuntimeError as error:
         if "alloc" not in str(error):
             raise

@@ -120,6 +120,11 @@ def test_the_default_space_lies_around_the_defaults(model: str) -> None:
         ("search_space: {beta: [[1], [2]]}", "list of numbers"),
         ("search_space: {hiden_size: [3]}", "hidden_size"),
         ("search_space: {beta: {low: -1, high: 2}}", "beta = -1"),
+        ("search_space: {beta: {low: 2, high: 1}}", "low <= high"),
+        ("search_space: {beta: {low: a, high: b}}", "must be numbers"),
+        ("search_space: {beta: {low: .nan, high: 1}}", "must be numbers"),
+        ("search_space: {beta: {low: 0, high: 1, log: True}}", "above 0 with log"),
+        ("search_space: {beta: {low: 0, high: 1, log: 3}}", "True or False"),
     ],
 )
 def test_mistakes_in_the_space(arguments: list[str], capsys: pytest.CaptureFixture, space: str, words: str) -> None:
