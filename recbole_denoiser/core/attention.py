@@ -7,8 +7,9 @@ of inference, a sampled mask, the antithetic mask of the second pass, or nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -64,6 +65,17 @@ class AttentionCall:
         return AttentionCall(self.form, scores=self.scores.detach())
 
 
+@contextmanager
+def quiet_trace() -> Iterator[None]:
+    """Inside the context torch.jit.trace does not complain that shapes are looked at: a trace holds for one shape."""
+    if not torch.jit.is_tracing():
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        yield
+
+
 Rule = Callable[["Site", AttentionCall], Tensor]  # the attention of a call -> masked attention weights
 
 
@@ -94,7 +106,8 @@ class Site:
         self.reached = True
         if self.rule is None or self.listeners is not None:
             return F.softmax(scores, dim=-1)
-        return self._ruled(scores, True)
+        with quiet_trace():
+            return self._ruled(scores, True)
 
     def multiply(self, A: Tensor) -> Tensor:
         """Attention weights after the softmax -> what the values are weighted with."""
@@ -103,7 +116,8 @@ class Site:
         self.reached = True
         if self.rule is None or self.listeners is not None:
             return A
-        return self._ruled(A, False)
+        with quiet_trace():
+            return self._ruled(A, False)
 
     def _ruled(self, x: Tensor, are_scores: bool) -> Tensor:
         assert self.rule is not None

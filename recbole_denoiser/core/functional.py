@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from recbole_denoiser.core.attention import Site
+from recbole_denoiser.core.attention import Site, quiet_trace
 
 _SOFTMAX = frozenset({F.softmax, torch.softmax, Tensor.softmax})
 _running: list[Intercept] = []  # the innermost attention module is the one that a call belongs to
@@ -41,12 +41,13 @@ class Intercept(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if _running[-1] is self:
-            if func in _SOFTMAX:
+        if _running[-1] is self and func in _SOFTMAX:
+            with quiet_trace():
                 scores = _attention_scores(func, *args, **kwargs)
-                if scores is not None:
-                    return self.site.attend(scores)
-            if func is F.scaled_dot_product_attention:
+            if scores is not None:
+                return self.site.attend(scores)
+        if _running[-1] is self and func is F.scaled_dot_product_attention:
+            with quiet_trace():
                 return written_out(self.site, *args, **kwargs)
         return func(*args, **kwargs)
 
