@@ -39,4 +39,5 @@ def quick_settings(toy: Path) -> dict[str, object]:
         "state": "WARNING",
         "eval_args.mode": "uni10",
         "train_batch_size": 32,
+        "noise_action": "none",  # the detector takes seconds; tests/data/test_cleaning.py
     }

@@ -48,6 +48,7 @@ def train_toy(away: Path, toy: Path) -> Any:
             "show_progress": False,
             "state": "ERROR",
             "eval_args.mode": "uni10",
+            "noise_action": "none",
             **changes,
         }
         return away / "results" / pipeline.run(model, "toy", flags=flags)["run"]

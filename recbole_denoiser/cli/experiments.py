@@ -20,7 +20,10 @@ _NOT_FLAGS = {"seed": "--seeds", "label": "models", "run_name": "nothing", "chec
 def add_commands(command: Callable[..., Any]) -> None:
     """Register the commands; ``command`` is main.py's registrar."""
     reproduce = command("reproduce", _reproduce, settings=True)
-    reproduce.add_argument("experiment", help="table2, noise, length, regularizers, ablation, or a YAML file")
+    reproduce.add_argument(
+        "experiment",
+        help="table2, noise, oracle, eval_noise, noise_kinds, length, regularizers, ablation, or a YAML file",
+    )
     reproduce.add_argument("--result_dir", default="results", help="folder that gets <experiment>/")
     reproduce.add_argument("--jobs", type=positive, help="processes at a time; default: one per core")
     add_scheduler(reproduce)

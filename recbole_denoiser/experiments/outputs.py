@@ -17,7 +17,7 @@ import yaml
 
 from recbole_denoiser.analysis import pruning
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments import plots
+from recbole_denoiser.experiments import plots, recovered
 from recbole_denoiser.experiments.paper import load_paper_table
 from recbole_denoiser.experiments.plan import Experiment, PlannedRun, Point
 from recbole_denoiser.experiments.table_text import to_csv, to_latex, to_markdown
@@ -50,12 +50,26 @@ def write_outputs(experiment: Experiment, planned: Sequence[PlannedRun], folder:
         "table.csv": to_csv(table),
         "runs.csv": runs_csv(finished, experiment.metrics),
     }
+    shares = _recovered(experiment, finished)
+    if shares:
+        texts["table.md"] += f"\n## Recovered\n\n{recovered.to_markdown(shares)}"
+        texts |= {"recovered.tex": recovered.to_latex(shares), "recovered.csv": recovered.to_csv(shares)}
     files = [write_text(folder / name, text) for name, text in texts.items()]
     for figure in experiment.figures:
         files += _figure(experiment, figure, finished, folder)
     if experiment.pruning:  # last: it opens checkpoints, which someone may have removed
         files += _pruning(finished, folder)
     return files
+
+
+def _recovered(experiment: Experiment, finished: Sequence[Finished]) -> list[recovered.Share]:
+    """What each model wins back of what noise costs; nothing where the plain or the oracle runs are missing."""
+    if not experiment.recovered:
+        return []
+    runs = _column_runs(experiment, finished)
+    return recovered.recovered_shares(
+        runs, experiment.recovered["plain"], experiment.recovered["oracle"], experiment.metrics
+    )
 
 
 def _pruning(finished: Sequence[Finished], folder: Path) -> list[Path]:
@@ -102,17 +116,9 @@ def _value(value: Any) -> str:
 
 def experiment_table(experiment: Experiment, finished: Sequence[Finished]) -> ResultTable:
     """One table of all finished runs, a column group per data set and varied value."""
-    runs, columns = [], []
-    for dataset in experiment.datasets:
-        for point in experiment.points():
-            name = column(dataset, point)
-            here = [
-                replace(cell.run, label=cell.plan.label, dataset=name)
-                for cell in finished
-                if cell.plan.dataset == dataset and cell.plan.point in (point, ())
-            ]
-            runs += here
-            columns += [name] if here else []
+    runs = _column_runs(experiment, finished)
+    there = {run.dataset for run in runs}
+    columns = [column(dataset, point) for dataset in experiment.datasets for point in experiment.points()]
     rows = {run.label for run in runs}
     table = build_table(
         runs,
@@ -122,7 +128,19 @@ def experiment_table(experiment: Experiment, finished: Sequence[Finished]) -> Re
         experiment.test,
         labels=[label for label in experiment.models if label in rows],
     )
-    return replace(table, datasets=columns)  # in the order of the experiment
+    return replace(table, datasets=[name for name in columns if name in there])  # in the order of the experiment
+
+
+def _column_runs(experiment: Experiment, finished: Sequence[Finished]) -> list[Run]:
+    """All runs under the labels of the experiment and the names of their columns; a run that does not vary stands in
+    every one."""
+    return [
+        replace(cell.run, label=cell.plan.label, dataset=column(dataset, point))
+        for dataset in experiment.datasets
+        for point in experiment.points()
+        for cell in finished
+        if cell.plan.dataset == dataset and cell.plan.point in (point, ())
+    ]
 
 
 def _pairs(experiment: Experiment) -> dict[str, str] | None:

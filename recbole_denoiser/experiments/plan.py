@@ -15,8 +15,10 @@
     paper: True                      # the paper's Table 2 beside ours
     figures: [{x: train_noise, metric: hit@10}, {x: epoch}]  # epoch: kept share of attentions
     pruning: True                    # precision, recall and AUC of the masks on injected noise
+    recovered: {plain: SASRec, oracle: oracle removal}       # share of what noise costs that each model wins back
 
-A model with ``vary: False`` does not depend on what is varied: it runs once and stands beside every value. Later
+A model with ``vary: False`` does not depend on what is varied: it runs once and stands beside every value. One with
+``skip: {train_noise: [0.0]}`` is left out at these values. Later
 settings win: settings, dataset_settings, the model's, the model's on that data set, vary, the command line.
 """
 
@@ -39,7 +41,7 @@ from recbole_denoiser.integration.values import read_yaml
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.record import RESULT_FILE, load_run
 
-EXPERIMENTS = ("table2", "noise", "length", "regularizers", "ablation")
+EXPERIMENTS = ("table2", "noise", "oracle", "eval_noise", "noise_kinds", "length", "regularizers", "ablation")
 Point = tuple[tuple[str, Any], ...]  # what is varied, as (key, value) pairs
 
 
@@ -61,6 +63,7 @@ class Experiment:
     paper: bool = False
     figures: list[dict[str, str]] = field(default_factory=list)
     pruning: bool = False
+    recovered: dict[str, str] = field(default_factory=dict)
 
     def points(self) -> list[Point]:
         """All combinations of varied values, in order; one empty point if nothing is varied."""
@@ -130,6 +133,10 @@ def parse_experiment(content: Mapping[str, Any], name: str, source: str) -> Expe
             raise UserError(f"{source}: test = {values['test']!r} must be {', '.join(TESTS)} or none.")
     if not isinstance(values.get("pairs", {}), (dict, str)):
         raise UserError(f"{source}: pairs = {values['pairs']!r} must be a mapping of labels to labels, or one label.")
+    if values.get("recovered") and set(values["recovered"]) != {"plain", "oracle"}:
+        raise UserError(
+            f"{source}: recovered = {values['recovered']!r} must be of the form {{plain: label, oracle: label}}."
+        )
     for figure in values.get("figures", []):
         if not isinstance(figure, dict) or "x" not in figure or set(figure) - {"x", "metric"}:
             raise UserError(f"{source}: figure {figure!r} must be of the form {{x: key, metric: hit@10}}.")
@@ -139,6 +146,7 @@ def parse_experiment(content: Mapping[str, Any], name: str, source: str) -> Expe
 _TYPES: dict[str, type] = {
     "models": dict, "datasets": list, "seeds": list, "title": str, "settings": dict, "dataset_settings": dict,
     "metrics": list, "test": str, "paper": bool, "figures": list, "pruning": bool,
+    "recovered": dict,
 }  # fmt: skip
 _KIND = {dict: "a mapping", list: "a list", str: "a text", bool: "True or False"}
 
@@ -163,9 +171,19 @@ def plan(experiment: Experiment, result_dir: str | Path, flags: Mapping[str, Any
     runs = []
     for dataset in experiment.datasets:
         for label, entry in experiment.models.items():
-            for point in experiment.points() if entry.get("vary", True) else [()]:
+            for point in _points(experiment, entry):
                 runs += _planned(experiment, label, dataset, point, folder, flags, earlier)
     return sorted(runs, key=lambda run: experiment.seeds.index(run.seed))
+
+
+def _points(experiment: Experiment, entry: Mapping[str, Any]) -> list[Point]:
+    """Where a model runs: everywhere but at the values that it skips, or once if it does not vary."""
+    if not entry.get("vary", True):
+        return [()]
+    skip = entry.get("skip", {})
+    if not isinstance(skip, dict) or not all(isinstance(values, list) for values in skip.values()):
+        raise UserError(f"{experiment.name}: skip = {skip!r} must map keys to lists of values.")
+    return [point for point in experiment.points() if not any(value in skip.get(key, []) for key, value in point)]
 
 
 def _planned(
@@ -180,7 +198,8 @@ def _planned(
     """A cell with every seed."""
     entry = dict(experiment.models[label])
     model, on_dataset = str(entry.pop("model", label)), entry.pop("datasets", {})
-    entry.pop("vary", None)
+    for key in ("vary", "skip"):
+        entry.pop(key, None)
     settings: dict[str, Any] = {}
     layers: list[Mapping[str, Any]] = [
         experiment.settings,

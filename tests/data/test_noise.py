@@ -11,7 +11,7 @@ import torch
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.runs import pipeline
+from recbole_denoiser.runs import pipeline, results
 
 
 def load(settings: dict, model: str = "SASRecDenoiser", **changes: Any) -> pipeline.Data:
@@ -87,8 +87,8 @@ def test_same_seed_same_noise_and_larger_shares_contain_smaller_ones(workplace: 
 def test_fingerprint_is_that_of_the_data_set(workplace: Path, settings: dict) -> None:
     clean, noisy = load(settings), load(settings, train_noise=0.2)
     assert clean.dataset.fingerprint() == noisy.dataset.fingerprint()
-    assert pipeline.data_statistics(noisy)["replaced"] == len(noisy.dataset.noise.index)
-    assert pipeline.data_statistics(clean)["replaced"] == 0
+    assert results.data_statistics(noisy.dataset, noisy.train._dataset)["replaced"] == len(noisy.dataset.noise.index)
+    assert results.data_statistics(clean.dataset, clean.train._dataset)["replaced"] == 0
 
 
 @pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser", "SASRec", "GRU4Rec", "FPMC", "Caser"])

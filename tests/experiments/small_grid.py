@@ -40,7 +40,7 @@ def _make(folder: Path, toy: Path) -> SmallGrid:
         "seeds": [1, 2],
         "settings": {
             "MAX_ITEM_LIST_LENGTH": 10, "epochs": 3, "eval_args": {"mode": "uni10"}, "train_batch_size": 32,
-            "learning_rate": 0.01, "target_denoise": "none", "state": "WARNING",
+            "learning_rate": 0.01, "target_denoise": "none", "state": "WARNING", "noise_action": "none",
         },
         "models": {
             "SASRec": {"model": "SASRecDenoiser", "denoise": False},

@@ -1,0 +1,119 @@
+"""The recovered share: by hand, its interval against draws counted one by one, and in the tables of an experiment."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_grid import SmallGrid, make_once
+
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.experiments import recovered
+from recbole_denoiser.experiments.outputs import write_outputs
+from recbole_denoiser.experiments.plan import EXPERIMENTS, PlannedRun, load_experiment, parse_experiment, plan
+from recbole_denoiser.experiments.stats import per_user
+from recbole_denoiser.integration.config import Config
+
+
+@pytest.fixture(scope="module")
+def small_grid(tmp_path_factory: pytest.TempPathFactory, toy: Path) -> SmallGrid:
+    return make_once(tmp_path_factory, toy)
+
+
+def test_by_hand() -> None:
+    assert recovered.recovered(0.7583, 0.7096, 0.7745) == pytest.approx(0.7504, abs=1e-4)
+    assert recovered.recovered(0.5, 0.5, 0.6) == 0.0
+    assert recovered.recovered(0.4, 0.5, 0.6) == pytest.approx(-1.0)
+    assert recovered.recovered(0.6, 0.5, 0.5) is None
+
+
+def test_interval_of_the_ratio() -> None:
+    """Against the normal approximation of a ratio of means, and exactly where every user is the same."""
+    random = np.random.default_rng(0)
+    plain = random.random(3000)
+    gap = 0.2 + 0.1 * random.standard_normal(3000)
+    gain = 0.6 * gap + 0.1 * random.standard_normal(3000)
+    low, high = recovered.ratio_interval(plain + gain, plain, plain + gap) or (0.0, 0.0)
+    share = gain.mean() / gap.mean()
+    spread = np.std(gain - share * gap) / (np.sqrt(3000) * gap.mean())
+    assert (low, high) == pytest.approx((share - 1.96 * spread, share + 1.96 * spread), abs=0.15 * spread)
+    same = np.full(50, 0.5)
+    assert recovered.ratio_interval(same + 0.1, same, same + 0.4) == pytest.approx((0.25, 0.25))
+    nothing = random.standard_normal(50)
+    assert recovered.ratio_interval(same, same, same + nothing - nothing.mean()) is None
+
+
+def test_tables_of_an_experiment(small_grid: SmallGrid, tmp_path: Path) -> None:
+    """Any three labels do: content as the method, GRU4Rec (which does not vary) as the oracle."""
+    experiment = replace(small_grid.experiment, recovered={"plain": "SASRec", "oracle": "GRU4Rec"}, pruning=False)
+    names = [file.name for file in write_outputs(experiment, small_grid.planned, tmp_path)]
+    assert {"recovered.tex", "recovered.csv"} <= set(names)
+    rows = list(csv.DictReader((tmp_path / "recovered.csv").read_text().splitlines()))
+    assert {row["model"] for row in rows} == {"content"}
+    for row in rows:
+        cells = {
+            label: [
+                float(per_user(c_ranks(cell), row["metric"]).mean())
+                for cell in small_grid.planned
+                if cell.label == label
+                and f"train_noise = {dict(cell.point).get('train_noise', 0):g}" in _own(row, cell)
+            ]
+            for label in ("content", "SASRec", "GRU4Rec")
+        }
+        means = [float(np.mean(cells[label])) for label in ("content", "SASRec", "GRU4Rec")]
+        assert float(row["value"]) == pytest.approx(means[0])
+        expected = recovered.recovered(*means)
+        assert row["recovered"] == "" if expected is None else float(row["recovered"]) == pytest.approx(expected)
+    assert "## Recovered" in (tmp_path / "table.md").read_text()
+
+
+def _own(row: dict[str, str], cell: PlannedRun) -> str:
+    """The column's name; a run that does not vary is in all of them."""
+    return row["dataset"] if cell.point else "train_noise = 0"
+
+
+def c_ranks(cell: PlannedRun) -> np.ndarray:
+    with np.load(cell.folder / "ranks.npz") as arrays:
+        return arrays["test_rank"].astype(float)
+
+
+def test_models_skip_values_and_mistakes_are_told(toy: Path) -> None:
+    content = {
+        "models": {
+            "plain": {"model": "SASRecDenoiser", "denoise": False},
+            "oracle": {"model": "SASRecDenoiser", "noise_oracle": "remove", "skip": {"train_noise": [0.0]}},
+        },
+        "datasets": ["toy"], "seeds": [1], "vary": {"train_noise": [0.0, 0.1]},
+    }  # fmt: skip
+    runs = plan(parse_experiment(content, "x", "x.yaml"), "results", {"data_path": str(toy)})
+    assert [(run.label, dict(run.point)["train_noise"]) for run in runs] == [
+        ("plain", 0.0), ("plain", 0.1), ("oracle", 0.1)
+    ]  # fmt: skip
+    assert all("skip" not in run.settings for run in runs)
+    with pytest.raises(UserError, match="recovered"):
+        parse_experiment({**content, "recovered": {"plain": "plain"}}, "x", "x.yaml")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_built_in_experiment_can_be_planned(name: str) -> None:
+    experiment = load_experiment(name)
+    runs = plan(experiment, "results", {})
+    assert {run.label for run in runs} == set(experiment.models)
+    if experiment.recovered:
+        assert set(experiment.recovered.values()) <= set(experiment.models)
+
+
+def test_presets() -> None:
+    """The default removes what the detector finds, the paper's method does not, and a control can do either."""
+    for model in ("SASRecDenoiser", "BERT4RecDenoiser", "TiSASRecDenoiser", "SSEPTDenoiser"):
+        assert Config(model, "ml-100k")["noise_action"] == "remove"
+        assert Config(model, "ml-100k", config_files=["default"])["noise_action"] == "remove"
+        assert Config(model, "ml-100k", config_files=["paper"])["noise_action"] == "none"
+    for model in ("TiSASRec", "SSEPT", "SASRecEntmax", "SASRecSparse", "GRU4Rec"):
+        assert Config(model, "ml-100k")["noise_action"] == "none"
+    for action in ("none", "remove"):
+        flags = {"denoise": False, "noise_action": action}
+        assert Config("SASRecDenoiser", "ml-100k", flags=flags)["noise_action"] == action
