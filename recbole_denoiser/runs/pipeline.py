@@ -15,7 +15,6 @@ from recbole.utils import init_logger, init_seed
 
 from recbole_denoiser import files
 from recbole_denoiser.data.buckets import training_loader
-from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.data.needs import check_needs
 from recbole_denoiser.data.prepare.events import Columns, prepare_frame
 from recbole_denoiser.errors import UserError
@@ -65,11 +64,7 @@ def read_data(config: Config, kept_detection: Path | None = None) -> Parts:
         if config["model"] in MODELS:
             raise
         raise UserError(f"{config['model']} cannot read data set '{config['dataset']}': {error}") from error
-    for name, off in (("train_noise", 0.0), ("eval_noise", 0.0), ("noise_action", "none")):
-        if config[name] not in (None, off) and not isinstance(dataset, SequenceDataset):
-            raise UserError(f"{name}: {config['model']} reads its data in a way of its own, which noise cannot reach.")
-    if kept_detection is not None and isinstance(dataset, SequenceDataset):
-        dataset.kept_detection = kept_detection
+    dataset.kept_detection = kept_detection
     return Parts(dataset, *dataset.build())
 
 

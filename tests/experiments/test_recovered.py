@@ -55,12 +55,7 @@ def test_tables_of_an_experiment(small_grid: SmallGrid, tmp_path: Path) -> None:
     assert {row["model"] for row in rows} == {"content"}
     for row in rows:
         cells = {
-            label: [
-                float(per_user(c_ranks(cell), row["metric"]).mean())
-                for cell in small_grid.planned
-                if cell.label == label
-                and f"train_noise = {dict(cell.point).get('train_noise', 0):g}" in _own(row, cell)
-            ]
+            label: [float(per_user(c_ranks(cell), row["metric"]).mean()) for cell in _cells(small_grid, label, row)]
             for label in ("content", "SASRec", "GRU4Rec")
         }
         means = [float(np.mean(cells[label])) for label in ("content", "SASRec", "GRU4Rec")]
@@ -70,9 +65,10 @@ def test_tables_of_an_experiment(small_grid: SmallGrid, tmp_path: Path) -> None:
     assert "## Recovered" in (tmp_path / "table.md").read_text()
 
 
-def _own(row: dict[str, str], cell: PlannedRun) -> str:
-    """The column's name; a run that does not vary is in all of them."""
-    return row["dataset"] if cell.point else "train_noise = 0"
+def _cells(grid: SmallGrid, label: str, row: dict[str, str]) -> list[PlannedRun]:
+    """The runs behind a column; one that does not vary is in all of them."""
+    share = float(row["dataset"].rpartition("= ")[2])
+    return [cell for cell in grid.planned if cell.label == label and cell.point in ((), (("train_noise", share),))]
 
 
 def c_ranks(cell: PlannedRun) -> np.ndarray:
