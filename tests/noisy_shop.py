@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from recbole_denoiser.data.detected import Detected, detect_dataset
+from recbole_denoiser.runs import pipeline
 
-USERS, LENGTH, AISLES, EACH, SHARE = 400, 16, 10, 20, 0.15
+USERS, LENGTH, AISLES, EACH, SHARE = 400, 24, 10, 20, 0.15
 
 
 def write_aisles(folder: Path) -> tuple[Path, Path]:
@@ -46,3 +47,14 @@ def aisles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def found(aisles: tuple[Path, Path]) -> Detected:
     """What the detector says about it."""
     return detect_dataset("aisles", {"data_path": str(aisles[0])}, aisles[1])
+
+
+@pytest.fixture(scope="session")
+def cleaned_run(aisles: tuple[Path, Path], away: Path) -> Path:
+    """A plain model trained on what the detector left of it, without masks."""
+    flags = {
+        "data_path": str(aisles[0]), "result_dir": str(away / "results"), "checkpoint_dir": str(away / "saved"),
+        "MAX_ITEM_LIST_LENGTH": 10, "epochs": 3, "learning_rate": 0.01, "show_progress": False, "state": "ERROR",
+        "noise_action": "remove", "denoise": False, "target_denoise": "none", "run_name": "cleaned",
+    }  # fmt: skip
+    return away / "results" / pipeline.run("SASRecDenoiser", "aisles", flags=flags)["run"]

@@ -1,8 +1,8 @@
 """What a trained model reads in a history, what its masks cut, and what difference that makes (eq. 8, section 4.1).
 
 ``explain`` gives plain data for the page of ``report/explain_page.py`` and for JSON, and the attention as tensors.
-For every user it runs the model three times: with masks, without masks, and with masks while one history item after
-the other cannot be read by any other position.
+For every user it runs the model with masks, without masks, and with masks while one history item after the other cannot
+be read by any other position; and once for every change of the history that the page offers (edits.py).
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ import torch
 from torch import Tensor
 
 from recbole_denoiser.analysis.capture import Attention, attention_sites, is_causal, is_chain, recorded, rollout
+from recbole_denoiser.analysis.edits import reasons, with_back, without_each
 from recbole_denoiser.analysis.histories import History
 from recbole_denoiser.analysis.recommend import Recommender
+from recbole_denoiser.analysis.story import effect, story
 from recbole_denoiser.core import gate
 from recbole_denoiser.core.masks import AttentionMask
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import SequenceModel
 
-FORMAT = 1  # raised when the content of the JSON changes
+FORMAT = 2  # raised when the content of the JSON changes
 DIGITS = 4  # of weights; a gate is 0 or above 0.5, so rounding hides no cut
 NEXT = "[next item]"  # the position of a mask token
 
@@ -52,8 +54,9 @@ def explain(recommender: Recommender, histories: Sequence[History], k: int = 10)
     users: list[dict[str, Any]] = []
     tensors: dict[str, dict[str, Any]] = {}
     layers: list[Attention] = []
+    why = reasons(recommender, list(histories))
     for history in histories:
-        record, own, layers = _explain_one(recommender, history, k)
+        record, own, layers = _explain_one(recommender, history, k, why)
         users.append(record)
         tensors[history.user] = own
     masks = _position_masks(run.model)
@@ -71,6 +74,8 @@ def explain(recommender: Recommender, histories: Sequence[History], k: int = 10)
         "masks": masks,
         "noise": run.config["train_noise"] or 0.0,
         "k": k,
+        "start": max(range(len(users)), key=lambda number: users[number]["effect"]),
+        "names": {str(number): _named(recommender, number) for number in sorted(_numbers(users))},
         "users": users,
     }
     return Explanation(data, tensors)
@@ -78,7 +83,7 @@ def explain(recommender: Recommender, histories: Sequence[History], k: int = 10)
 
 @torch.no_grad()
 def _explain_one(
-    recommender: Recommender, history: History, k: int
+    recommender: Recommender, history: History, k: int, why: dict[int, dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, Any], list[Attention]]:
     time = history.time if history.time is not None else np.arange(len(history.item), dtype=np.float64)
     given = Histories([history.user], np.array([0, len(history.item)]), history.item, time, Counter())
@@ -128,6 +133,24 @@ def _explain_one(
             "rank_off": _rank(off, history.next) if masked else None,
         },
     }
+    oldest = len(history.item) - sum(entry["item"] != NEXT for entry in record["items"])
+    places = list(range(oldest, len(history.item)))
+    record["out"] = without_each(recommender, history, places, k)
+    record["out"] += [None] * (len(record["items"]) - len(places))  # a mask token cannot be taken out
+    each, record["back"] = with_back(recommender, history, k)
+    record["removed"] = [
+        {
+            **_named(recommender, entry.item),
+            "place": max(0, entry.place - oldest),
+            "when": when(entry.time if history.time is not None else None),
+            "posterior": round(entry.posterior, 3),
+            "noise": None if entry.original is None else _named(recommender, recommender.item_ids[entry.original]),
+            "why": why[entry.row],
+            "back": back,
+        }
+        for entry, back in zip(history.removed, each, strict=True)
+    ]
+    record["story"], record["effect"] = story(record), round(effect(record), 4)
     tensors = {
         "tokens": [entry["title"] or entry["item"] for entry in record["items"]],
         "attention": [_crop(layer.A, real).cpu().clone() for layer in layers],
@@ -157,6 +180,16 @@ def _check_width(layers: list[Attention], width: int) -> None:
                 f"Attention {layer.name} works on {layer.A.shape[-1]} positions, the sequence has {width}: this "
                 "model's attention cannot be shown item by item."
             )
+
+
+def _numbers(users: list[dict[str, Any]]) -> set[int]:
+    """Ids of the items in the lists of all variants."""
+    found: set[int] = set()
+    for user in users:
+        variants = [*user["out"], user["back"], *(entry["back"] for entry in user["removed"])]
+        found.update(number for variant in variants if variant is not None for number in variant["top"])
+        found.update(near["number"] for entry in user["removed"] for near in entry["why"]["neighbours"])
+    return found
 
 
 def _position_masks(model: Any) -> list[list[list[list[float]]]] | None:
@@ -234,7 +267,12 @@ def when(time: float | None) -> str:
 def _top(recommender: Recommender, scores: Tensor, other: Tensor, k: int) -> list[dict[str, Any]]:
     top = scores.topk(min(k, int(torch.isfinite(scores).sum())))
     return [
-        {**_named(recommender, number), "score": round(score, DIGITS), "other_rank": _rank(other, number)}
+        {
+            **_named(recommender, number),
+            "number": number,
+            "score": round(score, DIGITS),
+            "other_rank": _rank(other, number),
+        }
         for score, number in zip(top.values.tolist(), top.indices.tolist(), strict=True)
     ]
 

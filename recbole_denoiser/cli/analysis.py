@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from recbole_denoiser.data.sequences import Histories
 
 
+SHOWN = 5  # users in a page if none is asked for
+
+
 def add_commands(command: Callable[..., Any]) -> None:
     """Register the commands; ``command`` is main.py's registrar."""
     recommend = command("recommend", _recommend)
@@ -64,18 +67,22 @@ def _who(parser: Any) -> None:
 
 
 def _open(options: Any) -> Recommender:
+    if not options.user and not options.input:
+        raise UserError("Say for whom: --user with a user of the data set, or --input with a file of sequences.")
+    return _opened(options)
+
+
+def _opened(options: Any) -> Recommender:
     from recbole_denoiser.analysis.recommend import Recommender
     from recbole_denoiser.runs.reopen import open_run
 
-    if not options.user and not options.input:
-        raise UserError("Say for whom: --user with a user of the data set, or --input with a file of sequences.")
     return Recommender(
         open_run(
             options.run,
             options.data_path,
             options.result_dir,
             trust=options.trust_checkpoint,
-            needs_data=bool(options.user),
+            needs_data=bool(options.user) or not options.input,
         )
     )
 
@@ -118,14 +125,16 @@ def _explain(options: Any) -> None:
     import torch
 
     from recbole_denoiser.analysis.explain import explain
-    from recbole_denoiser.analysis.histories import histories_of, user_history
+    from recbole_denoiser.analysis.histories import histories_of, telling_histories, user_history
     from recbole_denoiser.files import write_atomically, write_json
     from recbole_denoiser.report.explain_page import write_explain_page
 
-    recommender = _open(options)
+    recommender = _opened(options)
     histories = [user_history(recommender, user) for user in options.user]
     if options.input:
         histories += histories_of(recommender, _given(recommender, options.input))
+    if not histories:
+        histories = telling_histories(recommender, SHOWN)
     explanation = explain(recommender, histories, options.k)
     page = Path(options.output) if options.output else recommender.run.folder / "explain.html"
     write_explain_page(explanation, page)

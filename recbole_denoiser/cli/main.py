@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 # Every command, in the order of --help. A new one: an entry here, and in its group's file a call of ``command``.
 COMMANDS = {
     "run": Entry("run", "Train and test a model; any RecBole or package setting as --key=value."),
-    "demo": Entry("demo", "Train the default model and its plain backbone on ml-100k and compare."),
+    "demo": Entry("demo", "Put noise into ml-100k, find it, and train with and without it."),
     "recommend": Entry("analysis", "Recommend next items for users of the data set or for any sequences."),
     "explain": Entry("analysis", "Write a page that shows what the model reads and what its masks cut."),
     "report": Entry("analysis", "Write a page about one run or several, and its figures as PNG files."),

@@ -9,7 +9,7 @@ from recbole_denoiser.files import write_text
 from recbole_denoiser.report.html import page, template
 
 STYLES = ("base.css", "controls.css", "explain.css")
-SCRIPTS = ("base.js", "links.js", "matrix.js", "explain.js")
+SCRIPTS = ("base.js", "links.js", "matrix.js", "what_if.js", "explain.js")
 
 
 def explain_html(explanation: Explanation) -> str:

@@ -106,7 +106,7 @@ def test_commands(workplace: Path, aisles: tuple[Path, Path], capsys: pytest.Cap
     place = f"--data_path={aisles[0]}"
     assert main(["detect", "-d", "aisles", place, "--labels", str(aisles[1])]) == 0
     out = capsys.readouterr().out
-    assert "estimated share of noise" in out and "against 6,400 labels" in out and "AUC 0.9" in out
+    assert "estimated share of noise" in out and "against 9,600 labels" in out and "AUC 0.9" in out
     table = pd.read_csv("results/detect-aisles/noise.csv")
     assert table.columns[:6].tolist() == ["user", "item", "time", "posterior", "remove", "label"]
     assert "lift" in table.columns
@@ -115,8 +115,8 @@ def test_commands(workplace: Path, aisles: tuple[Path, Path], capsys: pytest.Cap
     assert Path("results/detect-aisles/noise.html").is_file()
     assert main(["clean", "-d", "aisles", place, "--out", "copies/aisles2"]) == 0
     out = capsys.readouterr().out
-    assert f"{table['remove'].sum()} of 6,400 interactions removed" in out
-    assert len(lines(Path("copies/aisles2/aisles2.inter"))) == 6401 - table["remove"].sum()
+    assert f"{table['remove'].sum()} of 9,600 interactions removed" in out
+    assert len(lines(Path("copies/aisles2/aisles2.inter"))) == 9601 - table["remove"].sum()
     assert main(["clean", "-d", "aisles", place, "--out", "copies/aisles2"]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["detect", "-d", "nowhere", place]) == 2

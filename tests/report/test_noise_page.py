@@ -80,8 +80,8 @@ def test_reasons_and_search(browser: WebDriver, noise_page: Path) -> None:
     box = browser.find_element(By.ID, "user")
     box.send_keys(Keys.CONTROL, "a")
     box.send_keys("u17")
-    assert text(browser, "#user-note").startswith("User u17: 16 interactions")
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#history .entry")) == 16
+    assert text(browser, "#user-note").startswith("User u17: 24 interactions")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#history .entry")) == 24
     box.send_keys("777")
     assert text(browser, "#user-note") == "This page has no user u17777."
     browser.find_element(By.ID, "following").click()

@@ -1,6 +1,10 @@
 // The explain page: one state, one render. `data` is what recbole_denoiser.explain wrote.
 const data = JSON.parse(byId("data").textContent);
-const state = { user: 0, layer: data.layers.length - 1, head: "mean", scope: "selected", position: null };
+// edit: what is changed in the history: null, {out: position}, {back: number of a removed item} or {all: true}
+const state = {
+  user: data.start, layer: data.layers.length - 1, head: "mean", scope: "selected", position: null, removed: null,
+  edit: null,
+};
 
 const user = () => data.users[state.user];
 const name = (entry) => entry.title || entry.item;
@@ -88,17 +92,24 @@ function setUp() {
     waiting = requestAnimationFrame(draw);
   });
   themeListeners.push(draw);
-  pickUser(0);
+  byId("same").hidden = data.masks === null;
+  for (const node of document.querySelectorAll(".removed-only")) {
+    node.hidden = !data.users.some((entry) => entry.removed.length);
+  }
+  pickUser(data.start);
 }
 
 function pickUser(number) {
   state.user = (number + data.users.length) % data.users.length;
   state.position = user().last;
+  state.removed = null;
+  state.edit = null;
   byId("user").value = String(state.user);
   render();
 }
 
 function pick(position, focus) {
+  state.removed = null;
   state.position = Math.min(user().items.length - 1, Math.max(0, position));
   render();
   if (focus) byId("items").querySelector('[aria-selected="true"]').focus();
@@ -135,16 +146,17 @@ function render() {
 
 function renderStory() {
   const { items, on, off, next } = user();
-  const parts = [`User ${user().user}: ${items.length} positions.`];
+  byId("story").textContent = `User ${user().user}. ${user().story}`;
+  const parts = [];
   if (data.mask) {
     const cut = data.layers.map((_, number) => `${percent(1 - keptShare(number))} in layer ${number + 1}`);
-    parts.push(`Of the links between them the masks cut ${cut.join(", ")}.`);
+    parts.push(`Of the links between ${items.length} positions the masks cut ${cut.join(", ")}.`);
   }
   if (off) {
     const staying = on.filter((entry) => off.some((other) => other.item === entry.item)).length;
     parts.push(`${staying} of the first ${on.length} recommendations are the same without masks.`);
   }
-  byId("story").textContent = parts.join(" ");
+  byId("more").textContent = parts.join(" ");
   byId("next").textContent = next
     ? `What came next: ${name(next)}, rank ${next.rank}` +
       (next.rank_off ? ` with masks, ${next.rank_off} without.` : ".")
@@ -158,28 +170,41 @@ function renderItems() {
   const shares = contribution || [];
   const others = (values) => values.filter((_, position) => position !== user().last);
   const largest = Math.max(0.001, ...others(shares), ...others(plain || []));
-  const rows = items.map((item, position) => {
+  const rows = [];
+  items.forEach((item, position) => {
+    rows.push(...removedRows(position));
     const read = reads.get(position);
-    return element("li", {
-      role: "option", id: `item-${position}`, class: "row" + (read ? (read.cut ? " cut" : "") : " later"),
-      "aria-selected": String(position === state.position), tabindex: position === state.position ? 0 : -1,
-      onclick: () => pick(position, true),
+    rows.push(element("li", {
+      role: "option", id: `item-${position}`,
+      class: "row" + (read ? (read.cut ? " cut" : "") : " later") + (isOut(position) ? " out" : ""),
+      "aria-selected": String(state.removed === null && position === state.position),
+      tabindex: position === state.position ? 0 : -1, onclick: () => pick(position, true),
     },
     element("span", { class: "number" }, String(position + 1)),
     element("span", { class: "name" }, element("span", { class: "title" }, name(item)), " ",
       item.noise ? element("span", { class: "tag noise" }, `noise, was ${name(item.noise)}`) : null,
-      element("span", { class: "meta" }, [item.title ? item.item : "", item.when].filter(Boolean).join(" · "))),
+      element("span", { class: "meta" }, [item.title ? item.item : "", item.when].filter(Boolean).join(" · ")),
+      read && read.cut && contribution && shares[position] >= 0.005
+        ? element("span", { class: "meta" }, throughOthers(position)) : null),
     weightBar(read, most),
-    contribution ? shareBar(shares[position], plain ? plain[position] : null, largest) : element("span"));
+    contribution ? shareBar(shares[position], plain ? plain[position] : null, largest) : element("span")));
   });
+  rows.push(...removedRows(items.length));
   byId("items").replaceChildren(...rows.reverse());
   byId("share-head").textContent = contribution ? "share" : "";
   byId("share-note").textContent = contribution
-    ? "reads: attention weight of the picked position after the mask (striped: what was cut). share: how much of the " +
+    ? "reads: attention weight of the picked position after the mask (striped: what the mask took away). share: how much of the " +
       "predicting state comes from the item through all layers (attention rollout with residuals; the predicting " +
       "position keeps most of itself, and its bar is cut off)" +
       (plain ? "; the thin line is the share without masks." : ".")
     : "";
+}
+
+// a cut link and a share beside it look like a contradiction
+function throughOthers(position) {
+  return position === state.position
+    ? "its own link is cut; the share is what the position keeps of itself, around the attention"
+    : `not read by position ${state.position + 1}; its share gets there through other positions`;
 }
 
 function bar(kind, length, text, mark) {
@@ -191,7 +216,7 @@ function bar(kind, length, text, mark) {
 
 function weightBar(read, most) {
   if (!read) return element("span");
-  return read.cut ? bar("weight cut", read.before / most, "cut", null)
+  return read.cut ? bar("weight cut", read.before / most, "not read", null)
     : bar("weight", read.weight / most, read.weight.toFixed(3), null);
 }
 
@@ -200,60 +225,12 @@ function shareBar(share, plain, largest) {
   return bar("share", length(share), percent(share), plain === null ? null : length(plain));
 }
 
-function renderDetail() {
-  const { items, without, on } = user();
-  const item = items[state.position];
-  const links = linksOf(state.position);
-  const cut = links.filter((entry) => entry.cut).length;
-  const best = links.filter((entry) => !entry.cut).sort((a, b) => b.weight - a.weight).slice(0, 4);
-  const most = Math.max(0.001, ...best.map((entry) => entry.weight));
-  const reads = best.map((entry) =>
-    element("li", {}, element("span", {}, name(items[entry.key])), weightBar(entry, most)));
-  const change = without[state.position].change;
-  const effect = change.length ? `${change[0] < 0 ? "−" : "+"}${Math.abs(change[0]).toFixed(2)}` : "";
-  const replaced = on.length && without[state.position].first.item !== on[0].item;
-  byId("detail").replaceChildren(...present([
-    element("p", {}, element("strong", {}, `${state.position + 1}. ${name(item)}`)),
-    element("p", {}, data.mask
-      ? `In layer ${state.layer + 1} it reads ${links.length - cut} of ${links.length} positions; ${cut} ` +
-        `${cut === 1 ? "is" : "are"} cut.`
-      : `In layer ${state.layer + 1} it reads ${links.length} positions.`),
-    element("ul", { class: "reads" }, ...reads),
-    !on.length || state.position === user().last ? null : element("p", {},
-      "If no other position could read it, the score of ", element("em", {}, name(on[0])), " would change by ",
-      element("span", { class: "change" }, effect),
-      replaced ? ` and ${name(without[state.position].first)} would come first.` : ".")]));
-}
-
-function renderLists() {
-  const { on, off } = user();
-  byId("lists").className = off ? "" : "one";
-  byId("lists").replaceChildren(list("Masks on", on, off), ...(off ? [list("Masks off", off, on)] : []));
-}
-
-function list(title, entries, other) {
-  const next = user().next;
-  const moved = (entry, rank) => {
-    if (!other) return element("span", { class: "moved" }, entry.score.toFixed(2));
-    const by = entry.other_rank - rank;
-    return element("span", { class: "moved" + (by > 0 ? " up" : by < 0 ? " down" : "") },
-      by === 0 ? "=" : by > 0 ? `▲ ${by}` : `▼ ${-by}`);
-  };
-  return element("div", {}, element("h3", {}, title), element("ol", {}, ...entries.map((entry, place) =>
-    element("li", { class: next && entry.item === next.item ? "hit" : "", title: `score ${entry.score}` },
-      element("span", { class: "number muted" }, String(place + 1)),
-      element("span", { class: "name" }, name(entry), " ",
-        next && entry.item === next.item ? element("span", { class: "tag next" }, "came next") : null),
-      moved(entry, place + 1)))));
-}
-
 // ---- figures ----
 
 function draw() {
   if (state.position === null) return;
-  const rows = byId("items").children;
   const centres = user().items.map((_, position) => {
-    const row = rows[rows.length - 1 - position];
+    const row = byId(`item-${position}`);
     return row.offsetTop + row.offsetHeight / 2;
   });
   const selected = linksOf(state.position);
