@@ -35,7 +35,7 @@ def test_removed_items_stand_where_they_were(data: dict[str, Any], aisles: tuple
     for user in data["users"]:
         assert user["removed"]
         together = [entry["item"] for entry in user["items"]]
-        for entry in sorted(user["removed"], key=lambda entry: -entry["place"]):
+        for entry in reversed(user["removed"]):
             together.insert(entry["place"], entry["item"])
         before_test = file_items(aisles[0], user["user"])[:-1]
         expected = before_test[-len(together) :]

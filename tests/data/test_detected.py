@@ -115,7 +115,7 @@ def test_commands(workplace: Path, aisles: tuple[Path, Path], capsys: pytest.Cap
     assert Path("results/detect-aisles/noise.html").is_file()
     assert main(["clean", "-d", "aisles", place, "--out", "copies/aisles2"]) == 0
     out = capsys.readouterr().out
-    assert f"{table['remove'].sum()} of 9,600 interactions removed" in out
+    assert f"{table['remove'].sum():,} of 9,600 interactions removed" in out
     assert len(lines(Path("copies/aisles2/aisles2.inter"))) == 9601 - table["remove"].sum()
     assert main(["clean", "-d", "aisles", place, "--out", "copies/aisles2"]) == 2
     assert "exists already" in capsys.readouterr().err
