@@ -45,7 +45,7 @@ def write_outputs(experiment: Experiment, planned: Sequence[PlannedRun], folder:
     head = f"# {experiment.title or experiment.name}\n\n{_state(planned, finished)}\n\n"
     texts = {
         "experiment.yaml": yaml.safe_dump(_plain(experiment), sort_keys=False, allow_unicode=True),
-        "table.md": head + _sections(table),
+        "table.md": head + _sections(table) + _other_modes(experiment, finished),
         "table.tex": "\n".join(to_latex(part) for part in (_parts(table) if experiment.vary else [table])),
         "table.csv": to_csv(table),
         "runs.csv": runs_csv(finished, experiment.metrics),
@@ -100,6 +100,17 @@ def _state(planned: Sequence[PlannedRun], finished: Sequence[Finished]) -> str:
         shown = "; ".join(missing[:5]) + ("; and others" if len(missing) > 5 else "")
         text += f" Missing: {shown}."
     return text
+
+
+def _other_modes(experiment: Experiment, finished: Sequence[Finished]) -> str:
+    """A further table for each mode of ``eval_modes`` in which all runs were measured."""
+    shared = [mode for mode in finished[0].run.modes if all(mode in cell.run.modes for cell in finished)]
+    parts = []
+    for mode in shared:
+        cells = [replace(cell, run=cell.run.in_mode(mode)) for cell in finished]
+        table = experiment_table(replace(experiment, paper=experiment.paper and mode == "uni100"), cells)
+        parts.append(f"\n## Measured with {mode}\n\n{_sections(table)}")
+    return "".join(parts)
 
 
 # ---- tables ----

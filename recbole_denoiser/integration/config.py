@@ -19,6 +19,7 @@ from recbole.config import Config as RecBoleConfig
 from recbole.utils.argument_list import dataset_arguments, evaluation_arguments, general_arguments, training_arguments
 
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.modes import check_modes
 from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
@@ -215,6 +216,7 @@ class Config(RecBoleConfig):
         if final["train_batches"] == "bucketed" and not getattr(self.model_class, "trains_on_sequences", False):
             raise UserError(f"train_batches = bucketed: {self.model} reads n items of every row; it takes shuffled.")
         check_size(final)
+        check_modes(final)
         metric = final["valid_metric"].lower().split("@")
         if metric[0] not in {m.lower() for m in final["metrics"]} or (
             len(metric) == 2 and int(metric[1]) not in final["topk"]

@@ -24,6 +24,7 @@ MODELS = {
     "TiSASRecDenoiser": "recbole_denoiser.model.tisasrec",
     "SSEPT": "recbole_denoiser.model.ssept",
     "SSEPTDenoiser": "recbole_denoiser.model.ssept",
+    "GRU4RecSequence": "recbole_denoiser.model.gru4rec",
     "SASRecEntmax": "recbole_denoiser.model.entmax",
     "BERT4RecEntmax": "recbole_denoiser.model.entmax",
     "SASRecSparse": "recbole_denoiser.model.sparse",

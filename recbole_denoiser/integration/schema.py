@@ -93,6 +93,20 @@ RUN_KEYS = [
     Key("detect_seed", int, "Seed of the noise detector.", at_least=0, at_most=2**32 - 1),
     Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
     Key("fast_inference", bool, "Scoring computes only what the newest position needs. `False`: every position."),
+    Key(
+        "eval_modes",
+        list,
+        "Modes in which the trained model is measured beside `eval_args.mode`, such as [uni100, full]; training, early "
+        "stopping and `test` follow `eval_args.mode`.",
+        optional=True,
+    ),
+    Key(
+        "lr_schedule",
+        str,
+        "Learning rate after the warm-up: `constant`, or `linear` or `cosine` decay to 0 over `epochs`.",
+        choices=("constant", "linear", "cosine"),
+    ),
+    Key("lr_warmup", int, "Epochs over which the learning rate rises to `learning_rate`.", at_least=0),
     Key("result_dir", str, "Folder that gets one sub-folder per run."),
     Key(
         "run_name",

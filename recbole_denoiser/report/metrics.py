@@ -27,7 +27,18 @@ class Measured:
 
 
 def measured(runs: Sequence[Run], paper: PaperTable) -> list[Measured]:
-    """Every test metric of an experiment, given as its seeds."""
+    """Every test metric of an experiment, given as its seeds; then those of other ``eval_modes``, named with them."""
+    rows = _measured(runs, paper)
+    main = runs[0].config.get("eval_args", {}).get("mode", {})
+    for mode in runs[0].modes:
+        known = mode == (main.get("test") if isinstance(main, dict) else main)
+        if not known and all(mode in run.modes for run in runs):
+            others = _measured([run.in_mode(mode) for run in runs], paper)
+            rows += [replace(row, metric=f"{row.metric} ({mode})", paper=None) for row in others]
+    return rows
+
+
+def _measured(runs: Sequence[Run], paper: PaperTable) -> list[Measured]:
     one_rank_each = all(_has_ranks(run) for run in runs)
     rows = []
     for metric in runs[0].test:

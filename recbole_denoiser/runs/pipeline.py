@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
 from time import perf_counter
@@ -25,9 +25,10 @@ from recbole_denoiser.integration.processor import mend_half_precision
 from recbole_denoiser.integration.registry import MODELS, dataset_class, model_class, trainer_class
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.runs import results
+from recbole_denoiser.runs.modes import evaluate_phases, metrics_by_mode, other_modes, ranks_by_mode
 from recbole_denoiser.runs.record import RESULT_FILE
 from recbole_denoiser.runs.tokens import Tokens, write_tokens
-from recbole_denoiser.training.evaluation import RankCollector, evaluation_loader
+from recbole_denoiser.training.evaluation import evaluation_loader
 
 COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
 
@@ -50,6 +51,7 @@ class Data:
     train: Any
     valid: Any
     test: Any
+    modes: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # validation and test of the other eval_modes
 
 
 def read_data(config: Config, kept_detection: Path | None = None) -> Parts:
@@ -76,6 +78,7 @@ def make_loaders(config: Config, parts: Parts) -> Data:
         training_loader(config, parts.train, samplers[0]),
         evaluation_loader(config, parts.valid, "valid", samplers[1]),
         evaluation_loader(config, parts.test, "test", samplers[2]),
+        other_modes(config, parts.valid, parts.test),
     )
 
 
@@ -161,14 +164,16 @@ def run_config(config: Config, trust_checkpoint: bool = False) -> dict[str, Any]
     trainer.trust_checkpoint = trust_checkpoint
     trainer.data_identity = {name: statistics[name] for name in ("sha256", "tokens")}
     seconds_before = _train(config, trainer, data)
-    valid, test = _evaluate(trainer, data.valid, config), _evaluate(trainer, data.test, config)
+    modes = {mode: evaluate_phases(trainer, loaders, config) for mode, loaders in data.modes.items()}
+    valid, test = evaluate_phases(trainer, (data.valid, data.test), config)
+    modes = {mode: modes.get(mode, (valid, test)) for mode in config["eval_modes"] or []}
     for warning in mask_warnings(model, trainer.history):
         getLogger().warning("%s", warning)
     content = _content(config, trainer, valid.metrics, test.metrics)
-    content |= {"data": statistics, "noise": results.noise_summary(data.dataset)}
+    content |= {"data": statistics, "noise": results.noise_summary(data.dataset), **metrics_by_mode(modes)}
     content["seconds"] = seconds_before + perf_counter() - begin
     if parallel.rank() == 0:
-        results.write_ranks(folder, data.dataset, {"valid": valid.ranks, "test": test.ranks})
+        results.write_ranks(folder, data.dataset, {"valid": valid.ranks, "test": test.ranks, **ranks_by_mode(modes)})
         results.write_negatives(folder, {"valid": data.valid, "test": data.test})
         results.write_noise(folder, data.dataset)
         results.keep_detection(data.dataset, folder)
@@ -203,17 +208,6 @@ def _train(config: Config, trainer: Any, data: Data) -> float:
     before = sum(record["train_seconds"] + record.get("valid_seconds", 0.0) for record in trainer.history)
     trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
     return before
-
-
-@dataclass(frozen=True)
-class _Evaluated:
-    metrics: dict[str, float] | None
-    ranks: RankCollector
-
-
-def _evaluate(trainer: Any, loader: Any, config: Config) -> _Evaluated:
-    metrics = trainer.evaluate(loader, load_best_model=True, show_progress=config["show_progress"])
-    return _Evaluated(metrics, trainer.ranks)
 
 
 def _content(config: Config, trainer: Any, valid: Any, test: Any) -> dict[str, Any]:

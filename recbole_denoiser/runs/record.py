@@ -11,7 +11,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,10 @@ def _mapping(value: Any) -> bool:
 
 def _metrics(value: Any) -> bool:
     return value is None or (isinstance(value, dict) and all(_number(number) for number in value.values()))
+
+
+def _modes(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and all(map(_text, value)) and all(map(_metrics, value.values())))
 
 
 def _shares(value: Any) -> bool:
@@ -94,6 +98,8 @@ FIELDS = {
     "ranks": _Field(lambda value: _text(value) and is_plain_name(value), "the name of a file beside result.json"),
     "seconds": _Field(_number, "a number"),
     "kept": _Field(_shares, "a list of numbers, or null", required=False),
+    "valid_by_mode": _Field(_modes, "a mapping of modes to metrics", required=False),
+    "test_by_mode": _Field(_modes, "a mapping of modes to metrics", required=False),
     "checkpoint": _Field(lambda value: value is None or _text(value), "a text or null", required=False),
 }
 
@@ -178,10 +184,24 @@ class Run:
     checkpoint: str | None
     seconds: float
     kept: list[float] | None = None  # share of attentions that each layer of the best checkpoint keeps
+    valid_by_mode: dict[str, dict[str, float] | None] | None = None  # of eval_modes
+    test_by_mode: dict[str, dict[str, float] | None] | None = None
+    mode: str = ""  # that ``test``, ``valid`` and ``ranks`` are of; empty: eval_args.mode
+
+    @property
+    def modes(self) -> list[str]:
+        """The modes of ``eval_modes`` in which this run was measured."""
+        return list(self.test_by_mode or {})
+
+    def in_mode(self, mode: str) -> Run:
+        """The same run, its metrics and ranks those of one of its ``modes``."""
+        valid, test = ((part or {}).get(mode) or {} for part in (self.valid_by_mode, self.test_by_mode))
+        return replace(self, valid=valid, test=test, mode=mode)
 
     def ranks(self, split: str = "test") -> UserRanks:
         """Per-user ranks of the test or valid split."""
         path = self.folder / self.ranks_file
+        split = f"{split}_{self.mode}" if self.mode else split
         try:
             arrays = read_arrays(path, f"{split}_user", f"{split}_rank")
             user, rank = arrays[f"{split}_user"].astype(str), arrays[f"{split}_rank"].astype(float)

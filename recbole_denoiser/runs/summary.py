@@ -13,6 +13,10 @@ def run_table(result: dict[str, Any]) -> str:
         rows.append((name, *(_number((result[part] or {}).get(name)) for part in ("valid", "test"))))
     lines = [f"{result['label']} on {result['dataset']}, seed {result['seed']}, best epoch {result['best_epoch']}"]
     lines += _aligned(rows)
+    for mode, metrics in (result.get("test_by_mode") or {}).items():
+        lines.append(
+            f"test, {mode}: " + ", ".join(f"{name} {_number(value)}" for name, value in (metrics or {}).items())
+        )
     if result.get("kept"):
         lines.append("kept attention per layer: " + ", ".join(f"{share:.1%}" for share in result["kept"]))
     losses = result["epochs"][-1]["losses"] if result["epochs"] else {}

@@ -19,6 +19,7 @@ from torch import Tensor
 from recbole_denoiser.data.negatives import frozen_negatives
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel
+from recbole_denoiser.integration.modes import MODE
 from recbole_denoiser.model.protocols import MaskedModel
 
 SCORES_AT_ONCE = 2**26  # users x items of one batch of a full ranking: 256 MB of scores, four times that at work
@@ -29,11 +30,10 @@ class CandidateLoader:
 
     is_sequential = True  # what RecBole's full_sort_scores asks a loader
 
-    def __init__(self, config: Any, dataset: Any, phase: str, recbole_sampler: Any) -> None:
+    def __init__(self, config: Any, dataset: Any, phase: str, recbole_sampler: Any, mode: str) -> None:
         self.config, self._dataset, self.phase, self.sampler = config, dataset, phase, recbole_sampler
         self.batch_size = config["eval_batch_size"]
-        arguments = config[f"{phase}_neg_sample_args"]
-        self.count, self.distribution = arguments["sample_num"], arguments["distribution"]
+        self.count, self.distribution = int(mode[3:]), {"uni": "uniform", "pop": "popularity"}[mode[:3]]
         rows = dataset.inter_feat
         self.user, self.positive = rows[dataset.uid_field], rows[dataset.iid_field]  # [R]
         self.one_row_per_user = len(torch.unique(self.user)) == len(self.user)
@@ -210,15 +210,16 @@ def collect_candidates(
     collector.eval_batch_collect(full, interaction, row, candidates[:, 0])
 
 
-def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any) -> Any:
-    """The loader for ``eval_args.mode``: full ranking, candidates, or RecBole's own sampled loader."""
+def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any, mode: str | None = None) -> Any:
+    """The loader for a mode, or that of ``eval_args``: full ranking, candidates, or RecBole's own sampled loader."""
     from recbole.data.dataloader import NegSampleEvalDataLoader
 
     if max(config["topk"]) > dataset.item_num - 1:
         raise UserError(
             f"topk = {config['topk']}, but data set '{config['dataset']}' has only {dataset.item_num - 1} item(s)."
         )
-    if config["eval_args"]["mode"][phase] == "full":
+    mode = mode or str(config["eval_args"]["mode"][phase])
+    if mode == "full":
         with parallel.as_single_process(config):
             return FullRankingLoader(config, dataset, sampler, shuffle=False)
     if len(dataset) == 0:
@@ -232,4 +233,6 @@ def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any) -> An
             "Benchmark files hold no complete histories, so eval_negatives: frozen cannot avoid them; "
             "use eval_args.mode: full or eval_negatives: recbole."
         )
-    return CandidateLoader(config, dataset, phase, sampler)
+    if not MODE.fullmatch(mode):
+        raise UserError(f"eval_args.mode = {mode!r} is not allowed: it takes full, uniN or popN with a number N.")
+    return CandidateLoader(config, dataset, phase, sampler, mode)

@@ -35,6 +35,7 @@ from recbole_denoiser.training.evaluation import (
     collect_candidates,
     score_candidates,
 )
+from recbole_denoiser.training.schedule import learning_rates
 
 
 class SequenceTrainer(Trainer):
@@ -62,6 +63,7 @@ class SequenceTrainer(Trainer):
         self.stopped = False
         self.ranks = RankCollector()
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=bool(self.enable_scaler))
+        self.scheduler = learning_rates(self.optimizer, config)
 
     def _wrap(self) -> torch.nn.Module:
         if self.device.type == "cuda":
@@ -122,6 +124,7 @@ class SequenceTrainer(Trainer):
             self.model.start_epoch(epoch)
         begin = perf_counter()
         losses = self._train_epoch(train_data, epoch, show_progress=show_progress)
+        self.scheduler.step()
         record: dict[str, Any] = {
             "epoch": epoch,
             "train_seconds": perf_counter() - begin,
@@ -269,6 +272,7 @@ class SequenceTrainer(Trainer):
             "other_parameter": other_parameters(self.model),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
+            "scheduler": {"last_epoch": self.scheduler.last_epoch},
             "random": random,  # one per process
             "loader": self.train_loader.generator.get_state(),
         }
@@ -288,6 +292,7 @@ class SequenceTrainer(Trainer):
         with checkpoint.damage_is_told(resume_file):
             self.optimizer.load_state_dict(state["optimizer"])
             self.scaler.load_state_dict(state["scaler"])
+            self.scheduler.last_epoch = int(state.get("scheduler", {"last_epoch": state["epoch"] + 1})["last_epoch"])
         self.start_epoch = state["epoch"] + 1
         self.cur_step, self.stopped = state["cur_step"], state["stopped"]
         self.best_epoch, self.history = state["best_epoch"], state["history"]
