@@ -20,39 +20,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from data_build import build
+from row import Row, row
+from strong_rows import StrongRows
 
 HERE = Path(__file__).resolve().parent
-
-
-@dataclass
-class Row:
-    """One line of the table; target: "at least 50", "at most 1.4" or "" for a figure without one."""
-
-    what: str
-    against: str
-    target: str
-    median: float
-    low: float
-    high: float
-    note: str = ""
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the median reaches the target."""
-        if not self.target:
-            return None
-        bound = float(self.target.split()[-1])
-        return self.median >= bound if self.target.startswith("at least") else self.median <= bound
-
-
-def row(what: str, against: str, target: str, values: list[float], note: str = "") -> Row:
-    """Median and spread of the rounds' ratios."""
-    return Row(what, against, target, statistics.median(values), min(values), max(values), note)
 
 
 class Subject:
@@ -92,15 +68,16 @@ class Subject:
         self.process.wait()
 
 
-class Bench:
+class Bench(StrongRows):
     """The rows of the table."""
 
     def __init__(self, data_path: str | None, quick: bool, threads: int, folder: str) -> None:
         self.quick, self.threads, self.folder = quick, threads, folder
         example = Path(importlib.util.find_spec("recbole").submodule_search_locations[0]) / "dataset_example"  # type: ignore[union-attr,index]
         self.data = {"ml-100k": str(example)}
-        if data_path and (Path(data_path) / "ml-1m").is_dir():
-            self.data["ml-1m"] = str(Path(data_path).resolve())
+        for name in ("ml-1m", "amazon-games"):
+            if data_path and (Path(data_path) / name).is_dir():
+                self.data[name] = str(Path(data_path).resolve())
 
     def place(self, dataset: str) -> dict[str, str]:
         """Where a data set is."""
@@ -125,7 +102,7 @@ class Bench:
 
     def training(self) -> Iterator[Row]:
         """Against RecBole's prefixes, and against RecTools."""
-        for dataset in self.data if not self.quick else ["ml-100k"]:
+        for dataset in [name for name in self.data if name != "amazon-games"] if not self.quick else ["ml-100k"]:
             place = self.place(dataset)
             given: dict[str, Any] = {
                 "ours": ("ours_train", {**place, "steps": 20, "denoise": False, "MAX_ITEM_LIST_LENGTH": 50}),
@@ -250,7 +227,19 @@ class Bench:
         yield row("share of an epoch outside the model", "", "at most 0.1", values)
 
 
-GROUPS = ("training", "step", "evaluation", "inference", "building", "memory", "length", "outside", "recommending")
+GROUPS = (
+    "training",
+    "buckets",
+    "objectives",
+    "step",
+    "evaluation",
+    "inference",
+    "building",
+    "memory",
+    "length",
+    "outside",
+    "recommending",
+)
 NOT_QUICK = ("building", "recommending")  # without ml-1m they have no target
 
 

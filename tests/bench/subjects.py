@@ -35,16 +35,16 @@ def timed(work: Callable[[], float]) -> Round:
 # ---- ours ----
 
 
-def _ours(dataset: str, data_path: str, **flags: Any) -> tuple[Any, Any, Any]:
+def _ours(dataset: str, data_path: str, model: str = "SASRecDenoiser", **flags: Any) -> tuple[Any, Any, Any]:
     """Data, model and trainer by the package's own path."""
     from recbole_denoiser.integration.config import Config
     from recbole_denoiser.integration.registry import trainer_class
     from recbole_denoiser.runs import pipeline
 
-    config = Config("SASRecDenoiser", dataset, flags={**SIZES, **QUIET, "data_path": data_path, **flags})
+    config = Config(model, dataset, flags={**SIZES, **QUIET, "data_path": data_path, **flags})
     data = pipeline.load_data(config)
-    model = pipeline.build_model(config, data.train._dataset)
-    return data, model, trainer_class("SASRecDenoiser")(config, model)
+    network = pipeline.build_model(config, data.train._dataset)
+    return data, network, trainer_class(model)(config, network)
 
 
 def ours_train(steps: int, **flags: Any) -> Round:
@@ -67,12 +67,45 @@ def ours_train(steps: int, **flags: Any) -> Round:
 
 def ours_step(steps: int, batch_size: int, **flags: Any) -> Round:
     """Training steps on batches that are ready, all of full size. Unit: step."""
-    data, _, trainer = _ours(train_batch_size=batch_size, **flags)
+    data, _, trainer = _ours(train_batch_size=batch_size, train_batches="shuffled", **flags)
     batches = [batch for batch in data.train if len(batch) == batch_size][:steps]
 
     def work() -> float:
         trainer._train_epoch(batches, 0)
         return len(batches)
+
+    return timed(work)
+
+
+def ours_epoch(**flags: Any) -> Round:
+    """One epoch with its loader. Unit: epoch."""
+    data, _, trainer = _ours(**flags)
+
+    def work() -> float:
+        trainer._train_epoch(data.train, 0)
+        return 1
+
+    return timed(work)
+
+
+def ours_cross_entropy(items: int, positions: int, in_pieces: bool) -> Round:
+    """Loss and gradients of the cross-entropy over all items, in pieces or by the full matrix. Unit: position."""
+    import torch.nn.functional as F
+
+    from recbole_denoiser.core.cross_entropy import cross_entropy
+
+    generator = torch.Generator().manual_seed(0)
+    state = torch.randn(positions, 64, generator=generator).requires_grad_()
+    weight = (torch.randn(items, 64, generator=generator) * 0.1).requires_grad_()
+    target = torch.randint(items, (positions,), generator=generator)
+
+    def work() -> float:
+        if in_pieces:
+            loss = cross_entropy(state, weight, None, target)
+        else:
+            loss = F.cross_entropy(F.linear(state, weight), target, reduction="none")
+        loss.mean().backward()
+        return positions
 
     return timed(work)
 
@@ -141,13 +174,12 @@ def ours_outside(**flags: Any) -> Round:
 # ---- RecBole ----
 
 
-def _recbole(dataset: str, data_path: str, **settings: Any) -> tuple[Any, Any, Any, Any]:
+def _recbole(dataset: str, data_path: str, model: str = "SASRec", **settings: Any) -> tuple[Any, Any, Any, Any]:
     """Configuration, loaders, model and trainer as RecBole's quick start makes them."""
     from recbole.config import Config
     from recbole.data import create_dataset, data_preparation
-    from recbole.model.sequential_recommender.sasrec import SASRec
     from recbole.trainer import Trainer
-    from recbole.utils import init_seed
+    from recbole.utils import get_model, init_seed
 
     given = {
         **SIZES,
@@ -162,11 +194,13 @@ def _recbole(dataset: str, data_path: str, **settings: Any) -> tuple[Any, Any, A
         "valid_metric": "NDCG@10",
         **settings,
     }
-    config = Config(model="SASRec", dataset=dataset, config_dict=given)
+    if given["loss_type"] == "CE":
+        given["train_neg_sample_args"] = None
+    config = Config(model=model, dataset=dataset, config_dict=given)
     init_seed(config["seed"], config["reproducibility"])
     loaders = data_preparation(config, create_dataset(config))
-    model = SASRec(config, loaders[0].dataset).to(config["device"])
-    return config, loaders, model, Trainer(config, model)
+    network = get_model(model)(config, loaders[0].dataset).to(config["device"])
+    return config, loaders, network, Trainer(config, network)
 
 
 def recbole_train(steps: int, **settings: Any) -> Round:
@@ -219,7 +253,7 @@ def _inference(model: Any, items: Any, length: Any) -> Round:
 # ---- RecTools ----
 
 
-def rectools_train(dataset: str, data_path: str) -> Round:
+def rectools_train(dataset: str, data_path: str, n: int = 50, loss: str = "BCE") -> Round:
     """An epoch of RecTools' SASRec with the same sizes, loss and batch, the loop only. Unit: predicted position."""
     import pandas as pd
     from pytorch_lightning import Callback, Trainer
@@ -232,7 +266,7 @@ def rectools_train(dataset: str, data_path: str) -> Round:
     table["datetime"], table["weight"] = pd.to_datetime(table["datetime"], unit="s"), 1
     held_out = table.sort_values("datetime").groupby("user_id").cumcount(ascending=False) < 2
     table = table[~held_out.reindex(table.index)]
-    positions = float((table.groupby("user_id").size() - 1).clip(upper=50).sum())
+    positions = float((table.groupby("user_id").size() - 1).clip(upper=n).sum())
     data = Dataset.construct(table)
     seconds = [0.0]
 
@@ -259,9 +293,9 @@ def rectools_train(dataset: str, data_path: str) -> Round:
             n_factors=64,
             n_blocks=2,
             n_heads=2,
-            session_max_len=50,
+            session_max_len=n,
             dropout_rate=0.2,
-            loss="BCE",
+            loss=loss,
             n_negatives=1,
             batch_size=128,
             get_trainer_func=trainer,
