@@ -35,6 +35,10 @@ class Rows:
     def users(self) -> int:
         return int(self.user[-1]) + 1 if len(self) else 0
 
+    def in_company(self) -> np.ndarray:
+        """Rows of users with at least two: the others have no neighbours and nothing to be judged by."""
+        return np.flatnonzero((np.bincount(self.user) > 1)[self.user])
+
 
 @dataclass
 class Injected:
@@ -58,11 +62,12 @@ class CrossFit:
 
 def inject(rows: Rows, settings: Settings, rng: np.random.Generator) -> list[Injected]:
     """Places spread evenly over the data, and an item of each kind at each."""
-    number = min(settings.draws, 5 * len(rows))
+    company = rows.in_company()
+    number = min(settings.draws, 5 * len(company))
     out = []
     for kind in KINDS:
-        whole, rest = divmod(number, len(rows))
-        places = np.concatenate([np.arange(len(rows))] * whole + [rng.choice(len(rows), rest, replace=False)])
+        whole, rest = divmod(number, len(company))
+        places = np.concatenate([company] * whole + [rng.choice(company, rest, replace=False)])
         places.sort()
         out.append(Injected(places, draw(kind, rows.item, rows.n_items, number, rng), np.empty(0)))
     return out
@@ -70,7 +75,7 @@ def inject(rows: Rows, settings: Settings, rng: np.random.Generator) -> list[Inj
 
 def cross_fit(rows: Rows, settings: Settings, rng: np.random.Generator, progress: Progress) -> CrossFit:
     """Features of every row and of the injected items, fold by fold."""
-    folds = min(settings.folds, rows.users)
+    folds = settings.fold_count(len(rows), rows.users)
     fold = rng.permutation(rows.users) % folds  # folds of equal size, at random
     of_row = fold[rows.user]
     injected = inject(rows, settings, rng)
@@ -121,7 +126,7 @@ def score(rows: Rows, fitted: CrossFit, settings: Settings, rng: np.random.Gener
             wrong = np.flatnonzero(half[kind.places] != part)
             x = np.concatenate([fitted.features[clean], kind.features[wrong]])
             y = np.repeat([0, 1], [len(clean), len(wrong)])
-            model = grow(x, y, settings.seed)
+            model = grow(x, y, settings.trees, settings.seed)
             offset = float(np.log(len(clean) / len(wrong)))  # log odds at equal sizes = log of the density ratio
             forests[c].append(Forest.of(model, offset))
             here = np.flatnonzero(half == part)

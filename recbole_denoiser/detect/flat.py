@@ -44,11 +44,11 @@ def detect_flat(
             raise UserError(f"{name} is no setting of the detector; allowed: {', '.join(allowed)}")
     settings = Settings(seed=seed, threshold=threshold, **more)  # type: ignore[arg-type]
     rows = _rows(user, item, n_items, texts, time, settings)
-    if len(rows) < LEAST_ROWS or rows.users < LEAST_USERS or len(np.unique(rows.item)) < 2:
+    if len(rows.in_company()) < LEAST_ROWS or rows.users < LEAST_USERS or len(np.unique(rows.item)) < 2:
         report = unjudged(rows, settings)
     else:
         rng = np.random.default_rng(seed)
-        bar = Progress(2 * min(settings.folds, rows.users) + 2 * len(KINDS) + 1, progress)
+        bar = Progress(2 * settings.fold_count(len(rows), rows.users) + 2 * len(KINDS) + 1, progress)
         try:
             fitted = cross_fit(rows, settings, rng, bar)
             scores = score(rows, fitted, settings, rng, bar)

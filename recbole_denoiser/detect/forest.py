@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-TREES, RATE, LEAVES = 100, 0.1, 15
+RATE, LEAVES = 0.1, 15
 
 
-def grow(features: np.ndarray, injected: np.ndarray, seed: int) -> HistGradientBoostingClassifier:
+def grow(features: np.ndarray, injected: np.ndarray, trees: int, seed: int) -> HistGradientBoostingClassifier:
     """Fit: features [m, f], injected [m] of 0 (data) and 1."""
     model = HistGradientBoostingClassifier(
-        max_iter=TREES, learning_rate=RATE, max_leaf_nodes=LEAVES, early_stopping=False, random_state=seed
+        max_iter=trees, learning_rate=RATE, max_leaf_nodes=LEAVES, early_stopping=False, random_state=seed
     )
     return model.fit(features, injected)
 

@@ -16,16 +16,17 @@ from recbole_denoiser.detect.removal import protect
 from recbole_denoiser.detect.report import JUDGED, TOO_THIN, NoiseReport
 from recbole_denoiser.detect.settings import Settings
 
-LEAST_AUC = 0.6  # data in which random items are not told from the real ones better than this cannot be judged
+LEAST_AUC = 0.6  # data in which random items are not told from the real ones better than this cannot be judged,
+LEAST_COHERENCE = 0.55  # nor data whose items are not more at home with their neighbours than popular items put there
 GRID = np.linspace(0.01, 0.99, 99)
 NEVER = 2.0  # a threshold that no posterior exceeds
 
 
 def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng: np.random.Generator) -> NoiseReport:
     """All figures of the report, in the order of the rows."""
-    sample = np.arange(len(rows))
-    if len(rows) > settings.sample:
-        sample = np.sort(rng.choice(len(rows), settings.sample, replace=False))
+    sample = rows.in_company()
+    if len(sample) > settings.sample:
+        sample = np.sort(rng.choice(sample, settings.sample, replace=False))
     found, (low, high) = _shares(rows, fitted, scores, sample, settings, rng)
     share = float(found.sum())
 
@@ -40,7 +41,10 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
     rare = [-kind.features[:, rarity] for kind in fitted.injected]
     popularity_auc = expected_auc(-fitted.features[sample, rarity], rare, found)
 
-    judged = high - low <= settings.wide and auc >= LEAST_AUC
+    lift = fitted.names.index("lift")
+    popular = fitted.injected[KINDS.index("popularity")].features[:, lift]
+    coherence = expected_auc(-fitted.features[sample, lift], [-popular], np.zeros(1))
+    judged = high - low <= settings.wide and auc >= LEAST_AUC and coherence >= LEAST_COHERENCE
     # removal by the lower bound of the share: the posterior is in proportion to the share
     bound = low / share if share > 0 and judged else 0.0
     remove = protect(rows.user, posterior, posterior * bound > settings.threshold)

@@ -3,13 +3,16 @@
     F_data = (1 - sum_c a_c) F_clean + sum_c a_c F_c,   F_clean >= 0, so on every set R of scores
     sum_c a_c F_c(R) <= F_data(R).
 
-The sets are the upper tails { w . z > t } of weighted scores z = (z_1, .., z_c), where z_c is the log odds of kind c
-against data, for a fan of weights w, at the levels t that a part tau of a kind's injected items exceeds. For each tau
+The sets are the upper tails { w . z >= t } of weighted scores z = (z_1, .., z_c), where z_c is the log odds of kind c
+against data, for a fan of weights w, at the levels t that a part tau of a kind's injected items reaches. For each tau
 a(tau) is the largest sum_c a_c that its sets allow: a linear program. What clean data have in those sets makes it too
 large, the less the smaller tau is: a line through a(tau) is followed to tau = 0.
 
 The smallest of several uncertain bounds is too small. The bootstrap over users shows by how much (a repeat has the
 noise of two draws), and that much is added: share = 2 a - mean of the repeats.
+
+A set that holds few rows of data bounds only the kinds that are well represented in it: leaving out a term a_c F_c(R)
+loosens the bound, and what is left does not rest on a handful of rows.
 
 Popular items are drawn from the data, of which a part a_u is uniform noise: what is injected as popular is
 (1 - a_u) popular + a_u uniform. `unmix` takes that out.
@@ -23,6 +26,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 TAUS = np.array([0.1, 0.15, 0.2, 0.25, 0.3])  # part of the injected items above t
+FEW = 400  # rows of data: a standard error of 5 %
 GROUPS = 200  # users are resampled in at most this many groups
 
 
@@ -65,7 +69,7 @@ def tails(
         order = np.argsort(levels, kind="stable")
         taus.append(np.tile(np.arange(len(TAUS)), kinds)[order])
         for block, a, group in zip(blocks, along, (data_group, *injected_group), strict=True):
-            cell = np.searchsorted(levels[order], a, side="left")  # how many levels lie below a
+            cell = np.searchsorted(levels[order], a, side="right")  # how many levels a reaches
             size = len(levels) + 1
             table = np.bincount(group * size + cell, minlength=groups * size).reshape(groups, size)
             block.append(table[:, ::-1].cumsum(1)[:, ::-1][:, 1:])
@@ -77,9 +81,12 @@ def tails(
 def shares(counted: Tails, weight: np.ndarray | None = None) -> np.ndarray:
     """Shares with the groups weighted, before `corrected`: [kinds]."""
     weight = np.ones(len(counted.data)) if weight is None else weight
-    data = weight @ counted.data / max(float(weight @ counted.data_size), 1.0)
+    size = max(float(weight @ counted.data_size), 1.0)
+    data = weight @ counted.data / size
     injected = np.einsum("g,kgs->ks", weight, counted.injected)
     injected = injected / np.maximum(counted.injected_size @ weight, 1.0)[:, None]
+    thin = (data * size < FEW) & (injected < TAUS[counted.tau] / 2)
+    injected = np.where(thin, 0.0, injected)
     of_tau = [counted.tau == number for number in range(len(TAUS))]
     return followed(np.stack([largest(injected[:, sets], data[sets]) for sets in of_tau]))
 

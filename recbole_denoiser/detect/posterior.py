@@ -32,7 +32,7 @@ class Posterior:
     @classmethod
     def fit(cls, data: np.ndarray, injected: list[np.ndarray], shares: np.ndarray) -> Posterior:
         """From the s of the data and of each kind's injected items."""
-        bins = int(np.clip(len(data) ** 0.5, 5, 200))
+        bins = int(np.clip(len(data) ** 0.4, 5, 100))
         pooled = np.concatenate([data, *injected])
         edges = np.unique(np.quantile(pooled, np.linspace(0, 1, bins + 1)[1:-1]))
         cell = np.searchsorted(edges, data)

@@ -15,8 +15,9 @@ class Settings:
     threshold: float = 0.5  # an interaction may go where its posterior is larger
     window: int = 10  # neighbours: so many places to either side
     rank: int = 64  # length of the item vectors
-    folds: int = 4  # groups of users; a user's statistics come from the other groups
+    folds: int = 0  # groups of users; a user's statistics come from the other groups; 0: by the size of the data
     draws: int = 200_000  # injected items of each kind, at most 5 for each place
+    trees: int = 100  # of each classifier
     rows: int = 150_000  # rows of data that a classifier is fitted on
     sample: int = 500_000  # rows of data that shares and posterior are fitted on
     repeats: int = 100  # bootstrap repeats of the shares
@@ -26,5 +27,13 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
             raise UserError(f"threshold {self.threshold} is not a posterior; allowed: above 0 up to 1")
-        if self.window < 1 or self.rank < 1 or self.folds < 2:
-            raise UserError(f"window {self.window}, rank {self.rank}, folds {self.folds}; allowed: at least 1, 1 and 2")
+        for name in ("window", "rank", "draws", "trees", "rows", "sample", "repeats"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} {getattr(self, name)} is too small; allowed: 1 and more")
+        if self.folds < 0 or self.folds % 2:
+            raise UserError(f"folds {self.folds} is not even; allowed: 0 (by the size of the data), 2, 4, ..")
+
+    def fold_count(self, rows: int, users: int) -> int:
+        """The more folds, the more users speak in the statistics: 10; where data are plenty 4 or 2, to save time."""
+        folds = self.folds or (10 if rows <= 500_000 else 4 if rows <= 4_000_000 else 2)
+        return max(2, min(folds, users - users % 2))

@@ -1,0 +1,113 @@
+"""Shares, posterior and expected quality where the truth is known exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from recbole_denoiser.detect import mixture, quality
+from recbole_denoiser.detect.expect import expected_auc, precision_recall
+from recbole_denoiser.detect.forest import Forest, grow
+from recbole_denoiser.detect.posterior import Posterior, ranking
+from recbole_denoiser.detect.quality import auc
+from recbole_denoiser.detect.removal import protect
+from recbole_denoiser.errors import UserError
+
+
+def column(first: np.ndarray | float, second: np.ndarray | float, size: int) -> np.ndarray:
+    return np.column_stack([np.broadcast_to(first, size), np.broadcast_to(second, size)]).astype(float)
+
+
+def test_two_separate_densities_have_exactly_their_shares() -> None:
+    span = np.linspace(1, 2, 100)
+    uniform, popular, clean = column(span, -20, 100), column(-20, span, 100), column(-50, -50, 500)
+    data = np.concatenate([uniform] * 3 + [popular] * 2 + [clean])
+    counted = mixture.tails(data, np.zeros(1000, int), [uniform, popular], [np.zeros(100, int)] * 2, 1)
+    np.testing.assert_allclose(mixture.shares(counted), [0.3, 0.2], atol=1e-9)
+
+
+def test_two_normal_densities() -> None:
+    """Clean N(-2, 1), injected N(2, 1), a fifth of the data injected."""
+    rng = np.random.default_rng(0)
+    injected = rng.normal(2, 1, (40_000, 1))
+    data = np.concatenate([rng.normal(-2, 1, (16_000, 1)), rng.normal(2, 1, (4_000, 1))])
+    group = rng.integers(0, 100, len(data))
+    counted = mixture.tails(data, group, [injected], [rng.integers(0, 100, 40_000)], 100)
+    again = mixture.bootstrap(counted, 40, rng)
+    share = mixture.corrected(mixture.shares(counted), again)
+    assert abs(share[0] - 0.2) < 0.01
+    low, high = mixture.interval(share[0], again, 0.95)
+    assert low < share[0] < high and high - low < 0.03
+
+
+def test_linear_program() -> None:
+    """Two kinds, two sets: 0.5 a + 0.1 b <= 0.1 and 0.1 a + 0.5 b <= 0.2 meet at a = 1/8, b = 3/8."""
+    found = mixture.largest(np.array([[0.5, 0.1], [0.1, 0.5]]), np.array([0.1, 0.2]))
+    np.testing.assert_allclose(found, [0.125, 0.375], atol=1e-9)
+
+
+def test_unmix_takes_uniform_items_out_of_the_popular() -> None:
+    a, b = 0.2, 0.1  # b P = B ((1 - a) P + a U)
+    found = np.array([a - a * b / (1 - a), b / (1 - a)])
+    np.testing.assert_allclose(mixture.unmix(found), [a, b], atol=1e-12)
+
+
+def test_posterior_is_exact_for_known_densities_and_never_falls() -> None:
+    rng = np.random.default_rng(1)
+    clean, noise = rng.normal(-1, 1, 80_000), rng.normal(1, 1, 20_000)
+    injected = rng.normal(1, 1, 100_000)
+    curve = Posterior.fit(np.concatenate([clean, noise]), [injected], np.array([0.2]))
+    at = np.linspace(-2, 2, 9)
+    exact = 0.2 / (0.2 + 0.8 * np.exp(-2 * at))  # N(1, 1) / N(-1, 1) = exp(2 x)
+    np.testing.assert_allclose(curve(at), exact, atol=0.04)
+    assert (np.diff(curve(np.linspace(-9, 9, 1000))) >= 0).all()
+    assert curve(np.array([-9.0, 9.0])).min() >= 0 and curve(np.array([-9.0, 9.0])).max() <= 1
+
+
+def test_ranking_is_the_logarithm_of_the_expected_density() -> None:
+    scores = np.log([[2.0, 3.0], [0.5, 1.0]])
+    np.testing.assert_allclose(ranking(scores, np.array([0.1, 0.2])), np.log([0.8, 0.25]))
+
+
+def test_expected_quality_is_the_true_one() -> None:
+    rng = np.random.default_rng(2)
+    clean, noise, injected = rng.normal(0, 1, 30_000), rng.normal(1, 1, 10_000), rng.normal(1, 1, 40_000)
+    data, shares = np.concatenate([clean, noise]), np.array([0.25])
+    label = np.repeat([False, True], [30_000, 10_000])
+    assert abs(expected_auc(data, [injected], shares) - roc_auc_score(label, data)) < 0.01
+    found = precision_recall(np.array([0.7]), data, [injected], shares)
+    gone = data > 0.7
+    assert abs(found["precision"][0] - label[gone].mean()) < 0.02
+    assert abs(found["recall"][0] - gone[label].mean()) < 0.02
+    assert abs(found["removed"][0] - gone.mean()) < 1e-9
+
+
+def test_auc_with_ties_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(3)
+    score, label = rng.integers(0, 5, 300), rng.random(300) < 0.3
+    assert auc(score, label) == pytest.approx(roc_auc_score(label, score))
+    assert np.isnan(auc(score, np.zeros(300, bool)))
+
+
+def test_quality() -> None:
+    found = quality(np.array([0.9, 0.6, 0.2, 0.1]), np.array([1, 0, 1, 0]))
+    assert found == {"auc": 0.75, "precision": 0.5, "recall": 0.5}
+    with pytest.raises(UserError, match="3 labels for 4"):
+        quality(np.zeros(4), np.zeros(3))
+
+
+def test_every_user_keeps_the_two_least_suspicious() -> None:
+    user = np.array([0, 0, 0, 0, 1, 1, 2, 3, 3, 3])
+    posterior = np.array([0.9, 0.7, 0.8, 0.7, 0.9, 0.9, 0.9, 0.1, 0.9, 0.2])
+    gone = protect(user, posterior, posterior > 0.5)
+    np.testing.assert_array_equal(gone, [1, 0, 1, 0, 0, 0, 0, 0, 1, 0])
+
+
+def test_forest_returns_the_scores_of_scikit_learn() -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(3_000, 5)).astype(np.float32)
+    y = (x[:, 0] * x[:, 1] + 0.5 * rng.normal(size=3_000) > 0).astype(int)
+    model = grow(x, y, trees=30, seed=0)
+    np.testing.assert_allclose(Forest.of(model).score(x), model.decision_function(x), atol=1e-9)
+    np.testing.assert_allclose(Forest.of(model, 0.5).score(x[:3]), model.decision_function(x[:3]) + 0.5, atol=1e-9)
