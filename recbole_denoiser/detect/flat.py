@@ -35,7 +35,7 @@ def detect_flat(
     """Detect noise in rows grouped by user, in time order within a user.
 
     user, item: [rows] integers, items in 0 .. n_items - 1. texts: one per item id, '' where there is none. time:
-    checked, not used: it did not help (docs/noise.md). more: further fields of Settings.
+    only its length is checked, it is not used (docs/noise.md). more: further fields of Settings.
     """
     begin = clock.perf_counter()
     allowed = [field.name for field in fields(Settings)]
