@@ -1,6 +1,6 @@
 """What a trained model reads in a history, what its masks cut, and what difference that makes (eq. 8, section 4.1).
 
-``explain`` gives plain data for the page of ``report/explain_page.py`` and for JSON, and the attention as tensors.
+``explain`` returns plain data for the page of ``report/explain_page.py`` and for JSON, and the attention as tensors.
 For every user it runs the model with masks, without masks, and with masks while one history item after the other cannot
 be read by any other position; and once for every change of the history that the page offers (edits.py).
 """
@@ -103,7 +103,7 @@ def _explain_one(
     for scores in (on, off, without):
         held = None if history.next is None else scores[..., history.next].clone()
         scores[..., seen] = -torch.inf
-        if held is not None:  # a held-out item that was met before still counts
+        if held is not None:  # a held-out item that is in the history already still counts
             scores[..., history.next] = held
     causal = is_causal(layers)
     place = int((real == last).nonzero()[0, 0])

@@ -32,7 +32,7 @@ from recbole_denoiser.errors import UserError
 
 
 class SequenceDataset(SequentialDataset):
-    """Atomic files -> rows. ``build()`` gives the training, validation and test parts."""
+    """Atomic files -> rows. ``build()`` returns the training, validation and test parts."""
 
     source: FlatSequences  # the interactions as the atomic file has them
     view: View  # what this part reads: the source with noise, or without what noise_action removed
@@ -240,14 +240,14 @@ class SequenceDataset(SequentialDataset):
         return NegativeSampler(self.training_histories(rows), k, popularity)
 
     def training_histories(self, train: SequenceRows) -> SeenItems:
-        """What each user met in training: the targets and the first interaction of every user."""
+        """What each user has interacted with in training: the targets and the first interaction of every user."""
         first = np.unique(self.flat.user_start)
         index = np.concatenate([train.covered_targets(), first])
         user, item = self.flat.columns[self.uid_field].numpy(), self.flat.columns[self.iid_field].numpy()
         return SeenItems(user[index], item[index], self.item_num)
 
     def all_histories(self) -> SeenItems:
-        """What each user really met in any phase, before noise; evaluation negatives are never among it."""
+        """What each user has interacted with in any phase, before noise: no evaluation negative is among it."""
         return SeenItems(self.source.columns[self.uid_field].numpy(), self.clean_items(), self.item_num)
 
     def counter(self, field: str) -> Counter:

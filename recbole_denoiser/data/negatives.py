@@ -1,4 +1,4 @@
-"""Items a user has not met: drawn per training position (eq. 7), and frozen once for evaluation."""
+"""Items a user has not interacted with: drawn per training position (eq. 7), and frozen once for evaluation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class SeenItems:
         keys = keys[np.diff(keys, prepend=-1) != 0]
         self.keys = torch.from_numpy(keys)
         met = np.bincount(keys // n_items) if len(keys) else np.zeros(1, dtype=np.int64)
-        self.met = torch.from_numpy(met)  # [users] how many different items each user has met
+        self.met = torch.from_numpy(met)  # [users] how many different items each user has interacted with
 
     def contain(self, user: Tensor, item: Tensor) -> Tensor:
-        """Whether each user has met the item; ``user`` broadcasts against ``item``."""
+        """Whether each user has interacted with the item; ``user`` broadcasts against ``item``."""
         key = user * self.n_items + item
         place = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
         return self.keys[place] == key
@@ -37,7 +37,7 @@ class SeenItems:
         fewest = self.n_items - 1 - int(self.met.max())
         if fewest < count:
             raise UserError(
-                f"{count} negative item(s) per user are needed, but a user has met all but {fewest} of the "
+                f"{count} negative item(s) per user are needed, but a user has all but {fewest} of the "
                 f"{self.n_items - 1} items. Filter such users with user_inter_num_interval, or use loss_type: CE "
                 f"and eval_args.mode: full, which need no negatives."
             )
@@ -82,7 +82,7 @@ class NegativeSampler:
 def frozen_negatives(
     user: Tensor, histories: SeenItems, count: int, seed: int, name: str, popularity: np.ndarray | None = None
 ) -> Tensor:
-    """[R] users -> [R, count] different items per row that the user has never met, the same for every model.
+    """[R] users -> [R, count] different items per row, none from the user's history, the same for every model.
 
     ``name`` (data set and phase) and ``seed`` fix the draw; the generator is separate from training's.
     ``popularity`` [n_items] makes the draw proportional to it instead of uniform.
@@ -113,12 +113,12 @@ def frozen_negatives(
         redrawn[bad] = torch.from_numpy(draw(int(bad.sum())).astype(np.int64, copy=False))
         item[left] = redrawn
     raise UserError(
-        f"Could not draw {count} different popular items that every user has not met; use eval_args.mode: uni{count}."
+        f"Could not draw {count} different popular items outside every user's history; use eval_args.mode: uni{count}."
     )
 
 
 def _unusable(histories: SeenItems, user: Tensor, item: Tensor, rows: Tensor, at_once: int = 1 << 16) -> Tensor:
-    """[rows, count]: items that the row's user has met or that the row holds twice; a part of the rows at a time."""
+    """[rows, count]: items of the user's history, or that the row holds twice; a part of the rows at a time."""
     parts = [
         histories.contain(some_users[:, None], item[some_rows]) | _repeated(item[some_rows])
         for some_users, some_rows in zip(user.split(at_once), rows.split(at_once), strict=True)

@@ -33,7 +33,7 @@ class Fields:
 
     @property
     def negative_list(self) -> str:
-        """Sampled items that the user has not met, one or more per position."""
+        """Sampled items that the user has not interacted with, one or more per position."""
         return f"{self.negative_prefix}{self.item}{self.list_suffix}"
 
     @property

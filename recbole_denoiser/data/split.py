@@ -1,6 +1,6 @@
 """RecBole's splits (eval_args.split), without a Python loop per interaction.
 
-Rows are sorted by user and time; every function gives the phase of each row: 0 training, 1 validation, 2 test.
+Rows are sorted by user and time; every function returns the phase of each row: 0 training, 1 validation, 2 test.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Finished:
 
 
 def write_outputs(experiment: Experiment, planned: Sequence[PlannedRun], folder: Path) -> list[Path]:
-    """Tables, figures and lists of all finished runs; gives the files."""
+    """Tables, figures and lists of all finished runs; returns the files."""
     finished = [Finished(cell, load_run(cell.folder)) for cell in planned if cell.finished]
     if not finished:
         raise UserError(f"No run of {experiment.name} is finished in {folder}.")

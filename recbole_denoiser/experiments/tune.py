@@ -269,7 +269,7 @@ def open_study(study: Study) -> Any:
 
 
 def write_best(study: Study) -> tuple[dict[str, Any], Path]:
-    """The best trial's settings as a YAML file that ``run`` takes as --config_files; gives a summary, too."""
+    """The best trial's settings as a YAML file that ``run`` takes as --config_files; returns a summary, too."""
     import optuna
 
     opened = open_study(study)

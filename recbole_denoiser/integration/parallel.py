@@ -160,7 +160,7 @@ def total(values: list[float], device: torch.device) -> list[float]:
 
 
 def from_first(make: Callable[[], Any]) -> Any:
-    """What ``make()`` gives in process 0, in every process."""
+    """What ``make()`` returns in process 0, in every process."""
     if not is_parallel():
         return make()
     box = [make() if rank() == 0 else None]

@@ -1,6 +1,6 @@
 """What all models of this package share: aligned sequences, the loss at every position, scoring, the denoiser.
 
-A model gives three things: ``embed`` (items to block inputs), ``encode`` (block inputs to states of all positions)
+A model defines three things: ``embed`` (items to block inputs), ``encode`` (block inputs to states of all positions)
 and the masks it needs. Everything else, from eq. 7 to the candidate scores, stands here once.
 """
 
@@ -30,7 +30,7 @@ class Batch:
 
     items: Tensor  # [B, m] input items, 0 = padding
     targets: Tensor  # [B, m] item to predict at each position, 0 = none
-    negatives: Tensor | None  # [B, m, k] items the user has not met
+    negatives: Tensor | None  # [B, m, k] items the user has not interacted with
     interaction: Any  # the rest of the row: user, times
     trust: Tensor | None = None  # [B, m] probability that the target is not noise; None: all are trusted
     shared: Tensor | None = None  # [k] negatives of all positions, drawn once per step
@@ -110,7 +110,7 @@ class SequenceModel(nn.Module):
             **given,
         )
 
-    # ---- what a model gives ----
+    # ---- what a model defines ----
 
     def embed(self, batch: Batch) -> Any:
         """Whatever ``encode`` needs that no mask can change; computed once per step."""

@@ -40,7 +40,7 @@ def last_row(
 ) -> Tensor | None:
     """State [B, d] of position last[b] of each sequence after all blocks; None where only the full pass will do.
 
-    embed gives the blocks' input [b, m, d] of some of the items [B, m], in which 0 is padding.
+    embed returns the blocks' input [b, m, d] of some of the items [B, m], in which 0 is padding.
     """
     valid = items != 0
     if not is_plain(encoder, denoiser) or not bool(valid.gather(1, last[:, None]).all()):

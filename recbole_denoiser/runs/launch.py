@@ -106,7 +106,7 @@ def _wait(workers: list[Any]) -> None:
 
 
 def _raise_cause(workers: list[Any], folder: Path, offset: int) -> None:
-    """A user's mistake goes before a killed process, and that before what the others then met."""
+    """A user's mistake goes before a killed process, and that before what the others ran into then."""
     if not any(worker.exitcode for worker in workers):
         return
     for file in sorted(folder.glob("mistake-*")):

@@ -128,7 +128,8 @@ def run(
     core: int = 0,
     trust_checkpoint: bool = False,
 ) -> dict[str, Any]:
-    """Train, reload the best checkpoint, test, and write ``<result_dir>/<run>/``; gives the content of result.json.
+    """Train, reload the best checkpoint, test, and write ``<result_dir>/<run>/``; returns the content of
+    result.json.
 
     ``dataset`` names a data set of data_path (ml-100k). Instead, ``data`` is a DataFrame with a row per interaction;
     ``user``, ``item``, ``time`` and perhaps ``title`` name its columns, and ``core`` = k keeps users and items with k

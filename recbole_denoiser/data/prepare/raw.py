@@ -1,6 +1,6 @@
 """Readers of the public raw files behind the paper's Table 1 (section 5.1.1): MovieLens-1M, Amazon, Steam.
 
-Each reader streams one file line by line and gives (user, item, time) per action; what a line must look like
+Each reader streams one file line by line and yields (user, item, time) per action; what a line must look like
 is said by the small parse functions below. Files may be plain or .gz, and MovieLens may stay in its .zip.
 """
 
