@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from recbole_denoiser.data.sequences import Histories, from_frame, from_lists
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.runs.exported import is_exported, open_exported
 from recbole_denoiser.runs.reopen import OpenRun, open_run
 from recbole_denoiser.training.evaluation import check_finite, score_candidates
 
@@ -105,11 +106,13 @@ class Recommender:
     def load(
         cls, run: str | Path, data_path: str | None = None, trust_checkpoint: bool = False, needs_data: bool = True
     ) -> Recommender:
-        """From the folder or the name of a finished run.
+        """From the folder or the name of a finished run, or from a model that ``export`` wrote as safetensors.
 
         ``needs_data=False`` reads no data: sequences of your own are answered from the maps that the run keeps.
         ``trust_checkpoint`` allows a pickled checkpoint, which can run code.
         """
+        if is_exported(run):
+            return cls(open_exported(run))
         return cls(open_run(run, data_path, trust=trust_checkpoint, needs_data=needs_data))
 
     @property

@@ -34,6 +34,7 @@ COMMANDS = {
     "recommend": Entry("analysis", "Recommend next items for users of the data set or for any sequences."),
     "explain": Entry("analysis", "Write a page that shows what the model reads and what its masks cut."),
     "report": Entry("analysis", "Write a page about one run or several, and its figures as PNG files."),
+    "export": Entry("export", "Write a trained model as ONNX, torch.export or safetensors file."),
     "prepare": Entry("data", "Convert your events (CSV, JSON lines, Parquet) or a public raw file into a data set."),
     "noise": Entry("data", "Write a copy of a data set with noise in its training part."),
     "detect": Entry("data", "Find the noise in a data set: a table, noise.csv and a page."),

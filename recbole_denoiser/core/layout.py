@@ -43,10 +43,11 @@ class Layout:
         if x.dim() == 3 and (B is None or x.shape[0] == B):
             return x.unsqueeze(1), lambda y: y.squeeze(1)
         assert B is not None
-        if x.dim() == 4 and not x.shape[0] == x.shape[1] == B:
-            self.heads_first = x.shape[1] == B
-        elif B > 1 and self.heads_first is None:
-            self.heads_first = heads_first(B)
+        if self.heads_first is None:  # once known it stays: a recorded graph must not depend on the number of sequences
+            if x.dim() == 4 and not x.shape[0] == x.shape[1] == B:
+                self.heads_first = x.shape[1] == B
+            elif B > 1:
+                self.heads_first = heads_first(B)
         if x.dim() == 4:
             return (x.transpose(0, 1), lambda y: y.transpose(0, 1)) if self.heads_first else (x, lambda y: y)
         if self.heads_first:

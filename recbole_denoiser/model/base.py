@@ -22,6 +22,7 @@ from recbole_denoiser.data.rows import Fields
 from recbole_denoiser.integration.parallel import batch_share, total
 from recbole_denoiser.model.objectives import Objective
 from recbole_denoiser.model.posteriors import Posteriors, weighted
+from recbole_denoiser.model.tracing import is_traced
 
 
 @dataclass
@@ -168,7 +169,9 @@ class SequenceModel(nn.Module):
         return Batch(aligned, torch.zeros_like(aligned), None, interaction, prior=prior), self._last(length, width)
 
     def _width(self, length: Tensor) -> int:
-        """Positions needed for the longest sequence of the batch, at most n."""
+        """Positions needed for the longest sequence of the batch, at most n; a traced graph serves any batch."""
+        if is_traced():
+            return self.max_seq_length
         return min(max(int(length.max()), 1), self.max_seq_length)
 
     def _last(self, length: Tensor, width: int) -> Tensor:
@@ -240,21 +243,18 @@ class SequenceModel(nn.Module):
 
     def forward(self, item_seq: Tensor, item_seq_len: Tensor) -> Tensor:
         """State [B, d] that predicts the next item, from RecBole's right-padded sequences."""
-        from recbole.data.interaction import Interaction
-
-        name = self.fields.item + self.fields.list_suffix
-        return self.last_state(Interaction({name: item_seq, self.fields.length: item_seq_len}))
+        return self.last_state({self.fields.item + self.fields.list_suffix: item_seq, self.fields.length: item_seq_len})
 
     def last_state(self, interaction: Any) -> Tensor:
         """[B, d]: one encoding per sequence."""
         batch, last = self.inference_batch(interaction)
-        if self.fast_inference and not self.training and not torch.is_grad_enabled():
+        if self.fast_inference and not self.training and not torch.is_grad_enabled() and not is_traced():
             state = self.last_row(batch, last)
             if state is not None:
                 return state
         with self.posteriors.told(self.denoiser, batch):
             states = self.encode(self.embed(batch))
-        return states[torch.arange(len(last), device=last.device), last]
+        return states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)
 
     def last_row(self, batch: Batch, last: Tensor) -> Tensor | None:
         """``last_state`` without the states of other positions (inference.py); None: run the full pass."""

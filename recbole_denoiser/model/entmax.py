@@ -18,6 +18,7 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import SequenceModel
 from recbole_denoiser.model.bert4rec import BERT4RecDenoiser
 from recbole_denoiser.model.sasrec import SASRecDenoiser
+from recbole_denoiser.model.tracing import is_traced
 
 LOWEST, HIGHEST = 1.01, 2.0  # of alpha: at 1 the projection is not defined and its gradient is not a number
 ITERATIONS = 50  # of Newton's method at most; 6 to 10 are needed
@@ -43,7 +44,7 @@ class EntmaxByNewton(EntmaxBisectFunction):
             slope = (u ** (e - 1)).mul_(u > 0)  # dp/du over e; 0 ** 0 would be 1 at alpha = 2
             p = u.mul_(slope)
             excess = p.sum(-1, keepdim=True) - 1
-            if bool((excess <= accuracy).all()):
+            if not is_traced() and bool((excess <= accuracy).all()):
                 break
             tau = tau + excess / (e * slope.sum(-1, keepdim=True))
         p = p / p.sum(-1, keepdim=True)
