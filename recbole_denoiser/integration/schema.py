@@ -106,7 +106,9 @@ RUN_KEYS = [
         "Learning rate after the warm-up: `constant`, or `linear` or `cosine` decay to 0 over `epochs`.",
         choices=("constant", "linear", "cosine"),
     ),
-    Key("lr_warmup", int, "Epochs over which the learning rate rises to `learning_rate`.", at_least=0),
+    Key(
+        "lr_warmup", int, "Epochs over which the learning rate rises to `learning_rate`.", at_least=0, at_most=1_000_000
+    ),
     Key("result_dir", str, "Folder that gets one sub-folder per run."),
     Key(
         "run_name",

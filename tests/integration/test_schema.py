@@ -119,13 +119,18 @@ def test_a_model_file_holds_only_what_differs(model: str) -> None:
         check_value(name, value, "default", None, package_model=True)
 
 
-@pytest.mark.parametrize("model", [*MODELS, "SASRec", "GRU4Rec", "BERT4Rec"])
+TABLE = json.loads(Path(__file__).with_name("resolved_settings.json").read_text())
+CHANGED_SINCE = {"noise_action", "mask_learning_rate"}  # new defaults, chosen knowingly: detection, ml-100k's own file
+
+
+@pytest.mark.parametrize("model", TABLE["models"])
 def test_settings_resolve_as_before_there_was_one_source(model: str) -> None:
     """The table was written when every model's file held all settings."""
-    table = json.loads(Path(__file__).with_name("resolved_settings.json").read_text())
+    table = TABLE
     now = json.loads(json.dumps(Config(model, "ml-100k").plain()))
     before = {**table["common"], **table["models"][model]}
-    assert {name: now.get(name) for name in before} == before
+    kept = before.keys() - CHANGED_SINCE
+    assert {name: now.get(name) for name in kept} == {name: before[name] for name in kept}
 
 
 def test_a_key_written_twice_is_told(tmp_path: Path) -> None:
