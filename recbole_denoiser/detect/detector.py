@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from recbole_denoiser.detect.forest import Forest
 from recbole_denoiser.detect.posterior import Posterior, ranking
 from recbole_denoiser.detect.settings import Settings
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.files import write_atomically
 
 FORMAT = 1
 FILE = "detector.npz"
@@ -110,14 +110,7 @@ class Detector:
             "halves": [len(halves) for halves in self.forests],
         }
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with partial.open("wb") as stream:
-                np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_atomically(path, lambda stream: np.savez_compressed(stream, **arrays))
         return path
 
     @classmethod
