@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from recbole.data.interaction import Interaction
 from torch import Tensor
 from tqdm import tqdm
 
-from recbole_denoiser.data.sequences import Histories, from_frame, from_lists
+from recbole_denoiser.analysis.clean_history import HistoryCleaner
+from recbole_denoiser.data.sequences import Histories, LeftOut, from_frame, from_lists
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.runs.exported import is_exported, open_exported
 from recbole_denoiser.runs.reopen import OpenRun, open_run
@@ -43,6 +44,7 @@ class Recommendations:
     scores: np.ndarray  # [S, k]
     unknown: Counter[str]  # tokens that the model does not know, and how often they were skipped
     empty: list[int]  # numbers of the sequences without any known item: nothing can be recommended for them
+    left_out: list[dict[str, Any]] = field(default_factory=list)  # likely noise: user, item, title, posterior, reason
 
     def __len__(self) -> int:
         return len(self.users)
@@ -61,7 +63,11 @@ class Recommendations:
     def records(self) -> Iterator[dict[str, Any]]:
         """One plain dictionary per sequence, for JSON lines."""
         for number, user in enumerate(self.users):
-            yield {"user": user, "recommendations": self[number]}
+            record: dict[str, Any] = {"user": user, "recommendations": self[number]}
+            gone = [entry for entry in self.left_out if entry["sequence"] == number]
+            if gone:
+                record["left_out"] = [{key: entry[key] for key in entry if key != "sequence"} for entry in gone]
+            yield record
 
     def frame(self) -> pd.DataFrame:
         """One row per recommendation: user, rank, item, title where the data set has titles, score."""
@@ -84,6 +90,17 @@ class Recommendations:
                 f"{sum(self.unknown.values()):,} interactions with {len(self.unknown):,} items that the model does "
                 f"not know were skipped (such as {some})."
             )
+        if self.left_out:
+            some = "; ".join(
+                f"{entry.get('title') or entry['item']} ({entry['posterior']:.0%} likely noise"
+                f"{', ' + entry['reason'] if entry['reason'] else ''})"
+                for entry in sorted(self.left_out, key=lambda entry: -entry["posterior"])[:5]
+            )
+            histories = len({entry["sequence"] for entry in self.left_out})
+            notes.append(
+                f"{len(self.left_out):,} item(s) of {histories:,} histories were left out, as the run did in training: "
+                f"{some}."
+            )
         if self.empty:
             some = ", ".join(self.users[number] for number in self.empty[:5])
             notes.append(
@@ -101,6 +118,7 @@ class Recommender:
         self.n = int(run.config["MAX_ITEM_LIST_LENGTH"])
         self.item_ids = {token: number for number, token in enumerate(self.items.tolist()) if number}
         self.user_ids = run.dataset.field2token_id[run.dataset.uid_field]
+        self.cleaner = HistoryCleaner.of_run(run)
 
     @classmethod
     def load(
@@ -129,8 +147,12 @@ class Recommender:
             return from_frame(sequences, self.item_ids, self.field_names, **columns)
         return from_lists(sequences, self.item_ids)
 
+    def cleaned(self, histories: Histories) -> Histories:
+        """Histories from outside as the run reads its own: without what its noise detector suspects."""
+        return histories if self.cleaner is None else self.cleaner.clean(histories, self.items)
+
     def user_histories(self, users: Sequence[str]) -> Histories:
-        """The complete histories of users of the data set."""
+        """The complete histories of users of the data set, without what the run removed."""
         flat = getattr(self.run.dataset, "flat", None)
         if flat is None:
             raise UserError("Benchmark files hold no complete histories: give the sequences themselves.")
@@ -139,13 +161,26 @@ class Recommender:
         ids = np.array([self.run.user_id(user) for user in users])
         first, end = np.searchsorted(column, ids, "left"), np.searchsorted(column, ids, "right")
         index = np.concatenate([np.arange(a, b) for a, b in zip(first, end, strict=True)])
+        posterior = flat.columns.get(flat.fields.posterior)
         return Histories(
             list(users),
             np.concatenate([[0], np.cumsum(end - first)]),
             flat.columns[fields.iid_field].numpy()[index],
             flat.columns[fields.time_field].numpy()[index],
             Counter(),
+            left_out=self._removed(ids),
+            posterior=None if posterior is None else posterior.numpy()[index],
         )
+
+    def _removed(self, ids: np.ndarray) -> list[LeftOut]:
+        """What the run removed of the histories of some users (ids)."""
+        cleaning = getattr(self.run.dataset, "cleaning", None)
+        if cleaning is None:
+            return []
+        before, place = cleaning.before.flat, {int(user): number for number, user in enumerate(ids)}
+        owner, item = (before.columns[name].numpy() for name in (before.fields.user, before.fields.item))
+        gone = np.flatnonzero(cleaning.removed & np.isin(owner, ids))
+        return [LeftOut(place[int(owner[k])], int(item[k]), float(cleaning.posterior[k])) for k in gone]
 
     # ---- scoring ----
 
@@ -161,7 +196,7 @@ class Recommender:
         rows are not in order, time (or user="...", item="...", time="..." say which). ``exclude_seen`` leaves out the
         items of the sequence itself.
         """
-        return self.recommend_histories(self.histories(sequences, **columns), k, exclude_seen, progress)
+        return self.recommend_histories(self.cleaned(self.histories(sequences, **columns)), k, exclude_seen, progress)
 
     @torch.no_grad()
     def recommend_histories(
@@ -193,7 +228,15 @@ class Recommender:
         tokens = np.where(np.isfinite(scores), self.items[best], "")
         titles = None if self.item_titles is None else np.where(np.isfinite(scores), self.item_titles[best], "")
         empty = np.flatnonzero(length == 0).tolist()
-        return Recommendations(histories.users, tokens, titles, scores, histories.unknown, empty)
+        left_out = [self._left_out(gone, histories) for gone in histories.left_out]
+        return Recommendations(histories.users, tokens, titles, scores, histories.unknown, empty, left_out)
+
+    def _left_out(self, gone: LeftOut, histories: Histories) -> dict[str, Any]:
+        entry: dict[str, Any] = {"sequence": gone.sequence, "user": histories.users[gone.sequence]}
+        entry["item"] = str(self.items[gone.item])
+        if self.item_titles is not None:
+            entry["title"] = str(self.item_titles[gone.item])
+        return entry | {"posterior": round(gone.posterior, 4), "reason": gone.reason}
 
     def scores(self, histories: Histories, rows: np.ndarray) -> Tensor:
         """Scores [B, items] of all items after the given histories; padding (item 0) gets -inf."""
@@ -213,11 +256,13 @@ class Recommender:
         fields, suffix = self.run.dataset, self.run.config["LIST_SUFFIX"]
         item, time, length = histories.newest(rows, self.n)
         user = np.array([self.user_ids.get(histories.users[row], 0) for row in rows])
-        return Interaction(
-            {
-                fields.uid_field: torch.from_numpy(user),
-                fields.item_list_length_field: torch.from_numpy(length),
-                fields.iid_field + suffix: torch.from_numpy(item),
-                fields.time_field + suffix: torch.from_numpy(time),
-            }
-        ).to(self.run.config["device"])
+        columns = {
+            fields.uid_field: torch.from_numpy(user),
+            fields.item_list_length_field: torch.from_numpy(length),
+            fields.iid_field + suffix: torch.from_numpy(item),
+            fields.time_field + suffix: torch.from_numpy(time),
+        }
+        if histories.posterior is not None and hasattr(self.model, "posteriors"):  # for mask_prior
+            posterior = histories.newest_of(histories.posterior.astype(np.float32), rows, self.n)
+            columns[self.model.posteriors.column] = torch.from_numpy(posterior)
+        return Interaction(columns).to(self.run.config["device"])

@@ -90,7 +90,7 @@ def _opened(options: Any) -> Recommender:
 def _given(recommender: Recommender, file: str) -> Histories:
     from recbole_denoiser.data.sequences import read_sequences
 
-    return read_sequences(Path(file), recommender.item_ids, recommender.field_names)
+    return recommender.cleaned(read_sequences(Path(file), recommender.item_ids, recommender.field_names))
 
 
 def _recommend(options: Any) -> None:

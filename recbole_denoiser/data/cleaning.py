@@ -81,10 +81,11 @@ def detect(dataset: Any, part: TrainingPart, kept: Path | None) -> Detection:
     config = dataset.config
     texts = item_texts(config)
     tokens = dataset.field2id_token[dataset.iid_field]
-    known = [texts.get(str(tokens[item]), "") for item in part.items] if texts else None
+    names = [str(tokens[item]) for item in part.items]
+    known = [texts.get(name, "") for name in names] if texts else None
     settings = {"threshold": config["noise_threshold"], "seed": config["detect_seed"]}
     folder = Path(config["result_dir"]) / detection.FOLDER
-    return parallel.from_first(lambda: detection.detect_training(part, known, settings, folder, kept))
+    return parallel.from_first(lambda: detection.detect_training(part, known, settings, folder, kept, names))
 
 
 def use_detection(view: View, action: str, prior: bool, found: Detection) -> tuple[View, Cleaning]:

@@ -86,9 +86,16 @@ def detector_version() -> str:
 
 
 def detect_training(
-    part: TrainingPart, texts: list[str] | None, settings: dict[str, Any], folder: Path, kept: Path | None = None
+    part: TrainingPart,
+    texts: list[str] | None,
+    settings: dict[str, Any],
+    folder: Path,
+    kept: Path | None = None,
+    tokens: list[str] | None = None,
 ) -> Detection:
     """What the detector says about the training part; ``settings`` are ``threshold`` and ``seed``.
+
+    ``tokens`` of the items, by their numbers in the part, go into the detector that is kept, for other sequences.
 
     ``kept`` is the file of a finished run, which stands even if the detector has been improved since.
     """
@@ -114,6 +121,7 @@ def detect_training(
         "version": np.array(version),
     }
     if report.detector is not None:
+        report.detector.tokens = tokens
         report.detector.save(file.with_name(DETECTOR_FILE))
     write_arrays(file, arrays)  # last: who finds it finds the detector, too
     return Detection(arrays["posterior"], arrays["remove"], summary, file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,16 @@ from recbole_denoiser.errors import UserError
 _COLUMNS = (("user", "user_id"), ("item", "item_id"), ("time", "timestamp"))
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """An item of a sequence that is not read, because it is likely noise."""
+
+    sequence: int  # number of the sequence
+    item: int  # id
+    posterior: float  # probability of being noise
+    reason: str = ""
+
+
 @dataclass
 class Histories:
     """S sequences, oldest item first, one behind the other."""
@@ -29,6 +39,8 @@ class Histories:
     time: np.ndarray  # [N] float64
     unknown: Counter[str]  # tokens that were left out
     timed: bool = True  # False: the times only say the order
+    left_out: list[LeftOut] = field(default_factory=list)  # likely noise, not among the items
+    posterior: np.ndarray | None = None  # [N] probability of each item of being noise, where a detector was asked
 
     def __len__(self) -> int:
         return len(self.users)
@@ -40,17 +52,26 @@ class Histories:
 
     def newest(self, rows: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The newest n items and times of some sequences, padded on the right [B, n], and their lengths [B]."""
+        length = np.minimum(self.start[rows + 1] - self.start[rows], n)
+        return self.newest_of(self.item, rows, n), self.newest_of(self.time, rows, n), length
+
+    def newest_of(self, values: np.ndarray, rows: np.ndarray, n: int) -> np.ndarray:
+        """The newest n entries of a column [N] of some sequences, padded on the right with 0: [B, n]."""
         end = self.start[rows + 1]
         length = np.minimum(end - self.start[rows], n)
         inside = np.arange(n) < length[:, None]
         index = np.where(inside, (end - length)[:, None] + np.arange(n), 0)
-        return np.where(inside, self.item[index], 0), np.where(inside, self.time[index], 0.0), length
+        return np.where(inside, values[index], np.zeros(1, dtype=values.dtype))
 
     def entries(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Every (place in ``rows``, item) of some sequences."""
+        """Every (place in ``rows``, item) of some sequences, with the items that were left out."""
         length = self.lengths[rows]
         offset = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
-        return np.repeat(np.arange(len(rows)), length), self.item[np.repeat(self.start[rows], length) + offset]
+        place, item = np.repeat(np.arange(len(rows)), length), self.item[np.repeat(self.start[rows], length) + offset]
+        at = {int(row): number for number, row in enumerate(rows)}
+        left = [(at[gone.sequence], gone.item) for gone in self.left_out if gone.sequence in at]
+        more = np.array(left, dtype=np.int64).reshape(-1, 2)
+        return np.concatenate([place, more[:, 0]]), np.concatenate([item, more[:, 1]])
 
 
 def from_lists(

@@ -58,8 +58,11 @@ class Detector:
 
     def score(self, sequence: Sequence[Hashable]) -> np.ndarray:
         """Posterior of being noise of each item of one user, oldest first; reads only these items."""
-        item = self._ids(sequence)
-        user = np.zeros(len(item), np.int64)
+        return self.score_rows(np.zeros(len(sequence), np.int64), sequence)
+
+    def score_rows(self, user: np.ndarray, items: Sequence[Hashable]) -> np.ndarray:
+        """The same of several users at once: rows grouped by user, in time order within a user."""
+        item = self._ids(items)
         if not len(item):
             return np.zeros(0)
         window = self.settings.window
