@@ -113,7 +113,7 @@ class Detector:
             "halves": [len(halves) for halves in self.forests],
         }
         arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        write_atomically(path, lambda stream: np.savez_compressed(stream, **arrays))
+        write_atomically(path, lambda stream: np.savez_compressed(stream, **arrays))  # type: ignore[arg-type]
         return path
 
     @classmethod
