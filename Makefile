@@ -26,6 +26,7 @@ soak: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/scale.py 1 5 20 --items 1000000
 	PYTHON=$(BIN)/python sh tests/soak/cpu_paths.sh
 	PYTHON=$(PYTHON) bash tests/soak/compatibility.sh
+	PYTHON=$(PYTHON) bash tests/newcomer.sh
 
 .venv/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"

@@ -24,7 +24,7 @@ _RECBOLE = {
 _COMMON = ("epochs", "learning_rate", "train_batch_size", "stopping_step", "MAX_ITEM_LIST_LENGTH", "hidden_size",
            "n_layers", "loss_type", "denoise", "mask", "estimator", "beta", "gamma", "target_sparsity",
            "target_denoise", "mask_learning_rate", "train_noise", "eval_args.mode", "seed", "data_path", "result_dir",
-           "run_name", "label", "resume", "num_threads", "device")  # fmt: skip
+           "run_name", "label", "resume", "overwrite", "num_threads", "device")  # fmt: skip
 
 
 def add_commands(command: Callable[..., Any]) -> None:

@@ -193,7 +193,7 @@ def runs_csv(finished: Iterable[Finished], metrics: Sequence[str]) -> str:
         kept = next((record["kept"] for record in run.epochs if record["epoch"] == run.best_epoch), None)
         shares = "/".join(f"{share:.4f}" for share in kept or [])
         writer.writerow(
-            [plan.label, plan.model, plan.dataset, varied, plan.seed, *numbers, shares, run.best_epoch,
+            [plan.label, plan.model, plan.dataset, varied, plan.seed, *numbers, shares, run.best_epoch + 1,
              len(run.epochs), f"{run.seconds:.1f}", run.run]
         )  # fmt: skip
     return text.getvalue()

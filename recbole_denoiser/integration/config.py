@@ -23,7 +23,7 @@ from recbole_denoiser.integration.modes import check_modes
 from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
-from recbole_denoiser.integration.registry import MODELS, model_class
+from recbole_denoiser.integration.registry import DEFAULTS_OF, MODELS, model_class
 from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_size, check_value, clipping
 from recbole_denoiser.integration.values import Loader, read_yaml
 
@@ -49,7 +49,7 @@ def package_defaults(model: str, dataset: str, overall: bool) -> dict[str, Any]:
     values: dict[str, Any] = read_yaml(properties_folder() / "overall.yaml") if overall else {}
     if model in MODELS:
         values.update(read_yaml(properties_folder() / "denoiser.yaml"))
-    for file in (property_file("model", model), property_file("dataset", dataset)):
+    for file in (property_file("model", DEFAULTS_OF.get(model, model)), property_file("dataset", dataset)):
         if file is not None:
             values.update(read_yaml(file))
     return values

@@ -31,6 +31,24 @@ MODELS = {
 }
 
 
+# models of the user: name -> class, and the model whose property file holds their defaults
+_REGISTERED: dict[str, Any] = {}
+DEFAULTS_OF: dict[str, str] = {}
+
+
+def register_model(model: Any, defaults_of: str = "SASRecDenoiser") -> None:
+    """Make a model class of your own known by its name, to ``run`` as to RecBole's entry points.
+
+    >>> register_model(MyModel, defaults_of="SASRecDenoiser")
+    """
+    if defaults_of not in MODELS:
+        raise UserError(f"defaults_of = {defaults_of} must be one of {', '.join(MODELS)}.")
+    name = model.__name__
+    if name in recbole_sequential_models() or (name in MODELS and name not in _REGISTERED):
+        raise UserError(f"There is a model {name} already: give your class another name.")
+    MODELS[name], _REGISTERED[name], DEFAULTS_OF[name] = model.__module__, model, defaults_of
+
+
 def resolve(module: str, name: str) -> Any:
     """A class or function of a layer above, by its dotted place, looked up when it is needed."""
     return getattr(importlib.import_module(module), name)
@@ -38,7 +56,7 @@ def resolve(module: str, name: str) -> Any:
 
 def package_model(name: str) -> Any:
     """The class of one of this package's models."""
-    return resolve(MODELS[name], name)
+    return _REGISTERED[name] if name in _REGISTERED else resolve(MODELS[name], name)
 
 
 @functools.cache

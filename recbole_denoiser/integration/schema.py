@@ -118,6 +118,7 @@ RUN_KEYS = [
     ),
     Key("label", str, "Name of the run in tables; empty: the model's name.", optional=True),
     Key("resume", bool, "Continue this run where it was interrupted."),
+    Key("overwrite", bool, "Replace a finished run of the same `run_name`."),
     Key(
         "num_threads", int, "CPU threads of torch; empty: torch's own choice.", at_least=1, at_most=4096, optional=True
     ),
@@ -230,7 +231,8 @@ PACKAGE_KEYS = {key.name: key for key in RUN_KEYS + BACKBONE_KEYS + BASELINE_KEY
 # Where and how a run runs, not what it computes: the same experiment has the same name on every machine, and a run may
 # be resumed with other values.
 PLACES = frozenset({
-    "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "resume", "trust_checkpoint", "show_progress",
+    "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "resume", "overwrite", "trust_checkpoint",
+    "show_progress",
     "device", "gpu_id", "use_gpu", "state", "log_wandb", "wandb_project", "worker", "save_dataset",
     "dataset_save_path", "save_dataloaders", "dataloaders_save_path", "num_threads", "nproc", "ip", "port",
     "config_files",

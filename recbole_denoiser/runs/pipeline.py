@@ -189,9 +189,11 @@ def _begin(config: Config) -> Path:
         torch.set_num_threads(config["num_threads"])
     if config["enable_amp"]:
         mend_half_precision()
+    named = bool(config["run_name"])
     name = parallel.from_first(lambda: results.run_name(config))
     config["run_name"] = name
     folder = Path(config["result_dir"]) / name
+    _keep_finished(config, folder, named)
     if parallel.rank() == 0:
         for place in (folder.parent, Path(config["checkpoint_dir"]), Path("log")):
             files.require_writable(place)
@@ -200,6 +202,13 @@ def _begin(config: Config) -> Path:
         getLogger().setLevel("ERROR")
     getLogger().info("Run %s", name)
     return folder
+
+
+def _keep_finished(config: Config, folder: Path, named: bool) -> None:
+    """A finished run of this name is not replaced by another one unless the user says so."""
+    finished = parallel.from_first((folder / RESULT_FILE).is_file)
+    if finished and named and not config["overwrite"] and not config["resume"]:
+        raise UserError(f"{folder} is a finished run. Choose another --run_name, or replace it: --overwrite.")
 
 
 def _train(config: Config, trainer: Any, data: Data) -> float:

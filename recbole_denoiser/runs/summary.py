@@ -11,7 +11,7 @@ def run_table(result: dict[str, Any]) -> str:
     names = list(result["valid"] or result["test"] or {})
     for name in names:
         rows.append((name, *(_number((result[part] or {}).get(name)) for part in ("valid", "test"))))
-    lines = [f"{result['label']} on {result['dataset']}, seed {result['seed']}, best epoch {result['best_epoch']}"]
+    lines = [f"{result['label']} on {result['dataset']}, seed {result['seed']}, best epoch {result['best_epoch'] + 1}"]
     lines += _aligned(rows)
     for mode, metrics in (result.get("test_by_mode") or {}).items():
         lines.append(

@@ -170,7 +170,11 @@ class SequenceTrainer(Trainer):
             train_data.sampler.set_epoch(epoch_idx)  # bucketed batches need none: their generator goes on
         totals: dict[str, float] = {}
         progress = tqdm(
-            train_data, ncols=100, desc=f"Train {epoch_idx:>4}", disable=None if show_progress else True, leave=False
+            train_data,
+            ncols=100,
+            desc=f"Train {epoch_idx + 1:>4}",
+            disable=None if show_progress else True,
+            leave=False,
         )
         steps = 0
         for step, interaction in enumerate(progress):
@@ -223,7 +227,7 @@ class SequenceTrainer(Trainer):
         return dict(zip(names, losses, strict=True))
 
     def _nonfinite(self, what: str, epoch: int, step: int) -> bool:
-        place = f"epoch {epoch}, step {step}"
+        place = f"epoch {epoch + 1}, step {step + 1}"  # people count from 1
         if self.config["on_nonfinite"] == "skip":
             self.logger.warning("The %s is not finite (%s): step skipped.", what, place)
             return False
@@ -234,7 +238,7 @@ class SequenceTrainer(Trainer):
         )
 
     def _log_epoch(self, record: dict[str, Any], verbose: bool) -> None:
-        epoch, losses, valid = record["epoch"], record["losses"], record["valid"]
+        epoch, losses, valid = record["epoch"] + 1, record["losses"], record["valid"]  # people count from 1
         text = f"epoch {epoch} [{record['train_seconds']:.1f}s] " + ", ".join(
             f"{k}: {v:.4f}" for k, v in losses.items()
         )
@@ -304,7 +308,7 @@ class SequenceTrainer(Trainer):
         if parallel.rank() == 0:
             for file in (self.resume_file, Path(self.saved_model_file)):
                 files.remove_leftovers(file)
-        self.logger.info("Resuming after epoch %d from %s", state["epoch"], resume_file)
+        self.logger.info("Resuming after epoch %d from %s", state["epoch"] + 1, resume_file)
 
     # ---- evaluation ----
 

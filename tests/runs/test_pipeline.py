@@ -105,7 +105,7 @@ def test_a_nonfinite_term_stops_and_names_step_term_and_checkpoint(
     workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad_at(3, 1, monkeypatch)  # two steps per epoch
-    with pytest.raises(UserError, match=r"'mask' is not finite \(epoch 1, step 1\)\. .*saved/run\.last\.pth"):
+    with pytest.raises(UserError, match=r"'mask' is not finite \(epoch 2, step 2\)\. .*saved/run\.last\.pth"):
         pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run"})
     monkeypatch.undo()
     monkeypatch.chdir(workplace)
@@ -125,7 +125,7 @@ def test_a_nonfinite_step_is_skipped_when_asked(
     bad_at(1, term, monkeypatch)
     result = pipeline.run(dataset="toy", flags={**settings, "on_nonfinite": "skip"})
     assert [r.message for r in caplog.records].count(
-        f"The loss term '{('rec', 'mask')[term]}' is not finite (epoch 0, step 1): step skipped."
+        f"The loss term '{('rec', 'mask')[term]}' is not finite (epoch 1, step 2): step skipped."
     ) == 1
     assert all(np.isfinite(value) for record in result["epochs"] for value in record["losses"].values())
 
@@ -142,7 +142,7 @@ def test_a_loss_that_the_denoiser_finds_nonfinite_is_skipped_or_stops(
         return (total * float("inf") if calls == 1 else total), positive
 
     monkeypatch.setattr(SequenceModel, "position_losses", position_losses)
-    with pytest.raises(UserError, match=r"not finite \(epoch 0, step 0\)"):
+    with pytest.raises(UserError, match=r"not finite \(epoch 1, step 1\)"):
         pipeline.run(dataset="toy", flags=settings)
     calls = 0
     result = pipeline.run(dataset="toy", flags={**settings, "on_nonfinite": "skip"})
@@ -161,3 +161,11 @@ def test_collapsed_masks_are_warned_about(
     pipeline.run(dataset="toy", flags={**flags, "random_keep": 0.0})
     pipeline.run(dataset="toy", flags={**flags, "denoise": False})
     assert "Collapsed" not in caplog.text
+
+
+def test_a_finished_run_is_replaced_only_when_asked(workplace: Path, settings: dict) -> None:
+    flags = {**settings, "epochs": 0, "run_name": "mine"}
+    pipeline.run(dataset="toy", flags=flags)
+    with pytest.raises(UserError, match=r"results/mine is a finished run\. .*--overwrite"):
+        pipeline.run(dataset="toy", flags={**flags, "seed": 3})
+    assert pipeline.run(dataset="toy", flags={**flags, "seed": 3, "overwrite": True})["seed"] == 3
