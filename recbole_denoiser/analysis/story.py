@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 SHOWN = 4  # names in a sentence
+FAR = 100  # a rank that nobody sees
 
 
 def story(user: dict[str, Any]) -> str:
@@ -71,8 +72,13 @@ def cut_everywhere(user: dict[str, Any]) -> list[int]:
 
 
 def _moved(user: dict[str, Any], now: list[int], after: int | None) -> str:
-    """What came next, if it moves; else the recommendation that moves most."""
-    if user["next"] is not None and after is not None and after != user["next"]["rank"]:
+    """What came next, if it moves and is not far down both times; else the recommendation that moves most."""
+    if (
+        user["next"] is not None
+        and after is not None
+        and after != user["next"]["rank"]
+        and (min(after, user["next"]["rank"]) <= FAR)
+    ):
         return f"{name(user['next'])}, which came next, would move from {user['next']['rank']} to {after}"
     moves = [(abs(rank - place), entry, place, rank)
              for place, (entry, rank) in enumerate(zip(user["on"], now, strict=True), start=1)]  # fmt: skip

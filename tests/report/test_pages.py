@@ -19,7 +19,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from recbole_denoiser.analysis.explain import Explanation, explain
-from recbole_denoiser.analysis.histories import user_history
+from recbole_denoiser.analysis.histories import telling_histories, user_history
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.report.explain_page import explain_html, write_explain_page
 from recbole_denoiser.report.report_page import write_report
@@ -223,3 +223,49 @@ def test_the_page_is_one_file(nasty: Explanation) -> None:
     markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert not re.findall(r"""(?:src|href)\s*=|url\(|@import""", markup)
     assert "default-src 'none'" in page
+
+
+def test_items_can_be_put_back_and_taken_out(browser: WebDriver, cleaned_run: Path, tmp_path: Path) -> None:
+    """The lists follow, offline, and go back again; a removed item stands in place with its reason."""
+    recommender = Recommender.load(cleaned_run)
+    explanation = explain(recommender, telling_histories(recommender, 2), k=5)
+    file = tmp_path / "what-if.html"
+    write_explain_page(explanation, file)
+    open_page(browser, file)
+    user = explanation.data["users"][explanation.data["start"]]
+    assert text(browser, "#story") == f"User {user['user']}. {user['story']}"
+    assert count(browser, "#items .row.gone") == len(user["removed"])
+    assert not browser.find_element(By.ID, "same").is_displayed()  # there are no position masks
+    legend, items = (browser.find_element(By.CSS_SELECTOR, name).rect["y"] for name in (".legend", "#items"))
+    assert legend < items
+    browser.find_element(By.ID, "removed-0").click()
+    assert text(browser, "#detail strong") == user["removed"][0]["title"]
+    assert "never stand within 10 places" in text(browser, "#detail")
+    browser.find_element(By.CSS_SELECTOR, "#detail button").click()
+    names = explanation.data["names"]
+    assert listed(browser, 1) == [names[str(number)]["title"] for number in user["removed"][0]["back"]["top"]]
+    assert listed(browser, 0) == [entry["title"] for entry in user["on"]]
+    assert "put back" in text(browser, "#removed-0")
+    browser.find_element(By.CSS_SELECTOR, "#edit button").click()
+    assert count(browser, "#lists ol") == 1
+    browser.find_element(By.ID, "item-1").click()
+    browser.find_element(By.CSS_SELECTOR, "#detail button").click()
+    assert listed(browser, 1) == [names[str(number)]["title"] for number in user["out"][1]["top"]]
+    assert count(browser, "#items .row.out") == 1
+    browser.find_element(By.ID, "following").click()  # another user begins unchanged
+    assert count(browser, "#lists ol") == 1 and text(browser, "#edit") == ""
+    assert problems(browser, file) == []
+
+
+def listed(browser: WebDriver, number: int) -> list[str]:
+    entries = browser.find_elements(By.CSS_SELECTOR, "#lists ol")[number].find_elements(By.CSS_SELECTOR, ".name")
+    return [str(entry.get_attribute("textContent")).removesuffix("came next").strip() for entry in entries]
+
+
+def test_position_masks_are_the_same_for_everyone(browser: WebDriver, nasty: Explanation, tmp_path: Path) -> None:
+    file = tmp_path / "position.html"
+    write_explain_page(nasty, file)
+    open_page(browser, file)
+    note = browser.find_element(By.ID, "same")
+    assert note.is_displayed() and "the same for everyone" in note.text
+    assert note.rect["y"] < browser.find_element(By.ID, "items").rect["y"]
