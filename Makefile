@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test soak bench constraints clean
+.PHONY: demo test soak bench docs constraints clean
 
 demo: .venv/installed
 	$(BIN)/python -m recbole_denoiser demo
@@ -18,6 +18,11 @@ test: .venv/installed
 # Speed against RecBole and the plain backbone; QUICK=1: three minutes; RECBOLE_DATA=<folder> adds ml-1m
 bench: .venv/installed
 	$(BIN)/python tests/bench/bench.py $(if $(QUICK),--quick)
+
+# The documentation as a site in build/site, links checked
+docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 # What takes longer than a test may: about 20 minutes; see docs/reliability.md
 soak: .venv/installed
