@@ -33,7 +33,7 @@ soak: .venv/installed
 	PYTHON=$(PYTHON) bash tests/soak/compatibility.sh
 	PYTHON=$(PYTHON) bash tests/newcomer.sh
 
-.venv/installed: setup.cfg pyproject.toml constraints.txt
+.venv/installed: setup.cfg setup.py pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel

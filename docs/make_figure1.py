@@ -46,6 +46,7 @@ SETTINGS: dict[str, Any] = {
     "inner_size": 32, "hidden_dropout_prob": 0.1, "attn_dropout_prob": 0.0, "loss_type": "CE", "target_denoise": "none",
     "learning_rate": 0.003, "epochs": 20, "eval_step": 0, "train_batch_size": 64, "MAX_ITEM_LIST_LENGTH": 10,
     "eval_args.mode": "full", "seed": 4, "show_progress": False, "state": "ERROR", "run_name": "figure-1",
+    "noise_action": "none", "train_batches": "shuffled",
 }  # fmt: skip
 
 

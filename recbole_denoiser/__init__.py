@@ -12,21 +12,41 @@ from typing import TYPE_CHECKING, Any
 from recbole_denoiser.integration.install import install
 
 if TYPE_CHECKING:
-    from recbole_denoiser.core import Denoiser, DenoiserConfig, denoise
+    from recbole_denoiser.analysis.recommend import Recommender
+    from recbole_denoiser.core import Denoiser, DenoiserConfig, denoise, register_attention
+    from recbole_denoiser.detect import Detector, NoiseReport, detect_noise
     from recbole_denoiser.errors import UserError
     from recbole_denoiser.integration.config import Config
     from recbole_denoiser.runs.pipeline import run
 
 __version__ = "0.2.0"
-__all__ = ["Config", "Denoiser", "DenoiserConfig", "UserError", "__version__", "denoise", "run"]
+__all__ = [
+    "Config",
+    "Denoiser",
+    "DenoiserConfig",
+    "Detector",
+    "NoiseReport",
+    "Recommender",
+    "UserError",
+    "__version__",
+    "denoise",
+    "detect_noise",
+    "register_attention",
+    "run",
+]
 
 # public name -> module that defines it
 _PLACES = {
     "Config": "integration.config",
     "Denoiser": "core",
     "DenoiserConfig": "core",
+    "Detector": "detect",
+    "NoiseReport": "detect",
+    "Recommender": "analysis.recommend",
     "UserError": "errors",
     "denoise": "core",
+    "detect_noise": "detect",
+    "register_attention": "core",
     "run": "runs.pipeline",
 }
 

@@ -12,7 +12,13 @@ _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (such as text direct
 
 
 class UserError(Exception):
-    """What is wrong, where, and what is allowed, in words for a person."""
+    """What is wrong, where, and what is allowed, in words for a person::
+
+    try:
+        run("SASRecDenoiser", "no-such-data")
+    except UserError as error:
+        print(error)
+    """
 
 
 class NonFiniteLossError(UserError):

@@ -110,7 +110,11 @@ class Recommendations:
 
 
 class Recommender:
-    """A trained model with its item tokens and titles."""
+    """A trained model with its item tokens and titles::
+
+    recommender = Recommender.load("results/my-run")
+    recommender.recommend([["1", "50", "172"]], k=5)
+    """
 
     def __init__(self, run: OpenRun) -> None:
         self.run, self.model = run, run.model

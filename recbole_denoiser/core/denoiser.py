@@ -35,7 +35,10 @@ from recbole_denoiser.errors import UserError
 def denoise(model: nn.Module, config: DenoiserConfig) -> Denoiser:
     """Attach trainable attention masks to an existing model; `detach()` of the result undoes it.
 
-    A refused setting leaves the model as it was.
+    A refused setting leaves the model as it was::
+
+        denoiser = denoise(model, DenoiserConfig(max_length=50, beta=0.02))
+        denoiser.loss(lambda: model.losses_per_position(batch), valid=batch.items != 0).total.backward()
     """
     sites = attach_sites(model, config.sites)
     try:
@@ -49,7 +52,11 @@ class Denoiser(nn.Module):
     """Masks of all attention layers of one model, and the loss that trains them.
 
     It may be made a submodule of the model it serves: it holds the mask parameters only and points at the model's
-    layers through plain objects. Outside loss() the gate of inference acts on the attention.
+    layers through plain objects. Outside loss() the gate of inference acts on the attention::
+
+        denoiser.kept_share()  # per layer
+        torch.save(denoiser.state_dict(), "masks.pt")  # they are not in the model's own state_dict
+        denoiser.detach()
     """
 
     def __init__(self, sites: list[Site], config: DenoiserConfig) -> None:

@@ -45,7 +45,7 @@ def register_attention(
 
     softmax: name of the child module that turns scores into weights. dropout: name of the child that gets the weights.
     attach: a function that makes the module call ``site.attend(scores)`` or ``site.multiply(weights)`` and returns how
-    to undo that. Nothing given: the module calls a softmax function or F.scaled_dot_product_attention.
+    to undo that. Nothing given: the module calls a softmax function or F.scaled_dot_product_attention::
 
         register_attention(MyAttention, softmax="normalise")
     """

@@ -16,7 +16,11 @@ class NoiseReport:
     """Posterior of being noise per interaction, and what to expect of it on this data.
 
     `posterior` and `remove` have the order of the input: a flat array for flat arrays and frames, a list of arrays for
-    a list of sequences. Everything "expected" comes from injected items that were scored like the data.
+    a list of sequences. Everything "expected" comes from injected items that were scored like the data::
+
+        report = detect_noise(sequences)
+        print(report)  # share of noise with its interval, AUC, precision and recall to expect
+        report.share, report.posterior[0], report.remove[0]
     """
 
     posterior: Any  # [rows]: probability of being noise

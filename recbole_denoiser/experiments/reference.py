@@ -15,7 +15,8 @@ def denoises(run: Run) -> bool:
     ours = run.model.endswith(_SUFFIX)
     masks = ours and bool(config.get("denoise"))
     loss = ours and config.get("target_denoise") not in (None, "none")
-    return masks or loss or config.get("noise_action") not in (None, "none") or bool(config.get("noise_oracle"))
+    cleaned = any(config.get(name) not in (None, "none") for name in ("noise_action", "noise_oracle"))
+    return masks or loss or cleaned
 
 
 def backbone(run: Run) -> str:

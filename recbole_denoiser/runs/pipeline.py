@@ -134,7 +134,10 @@ def run(
     ``dataset`` names a data set of data_path (ml-100k). Instead, ``data`` is a DataFrame with a row per interaction;
     ``user``, ``item``, ``time`` and perhaps ``title`` name its columns, and ``core`` = k keeps users and items with k
     interactions. It becomes the data set ``<result_dir>/data/<dataset>-<hash of the rows>/``, where the run finds it
-    again; the same rows have the same name.
+    again; the same rows have the same name::
+
+        result = run("SASRecDenoiser", "ml-100k", flags={"epochs": 5})
+        result["test"]["ndcg@10"]
     """
     if data is None:
         return run_config(Config(model, dataset or "ml-100k", config_files, config_dict, flags), trust_checkpoint)

@@ -17,6 +17,7 @@ GOOD: dict[str, Any] = {
     "run": "r", "label": "SASRec", "model": "SASRec", "dataset": "toy", "seed": 1, "test": {"hit@10": 0.5},
     "valid": None, "config": {"model": "SASRec", "dataset": "toy", "data_path": "dataset/toy"}, "data": {},
     "versions": {}, "best_epoch": 0, "ranks": "ranks.npz", "seconds": 1.5, "kept": [0.5], "checkpoint": "saved/r.pth",
+    "valid_by_mode": None, "test_by_mode": {"full": {"hit@10": 0.25}},
     "epochs": [{"epoch": 0, "losses": {"rec": 1.0}, "valid": {"hit@10": 0.1}, "kept": None}],
 }  # fmt: skip
 WRONG: list[Any] = [True, -1.5, 10**400, float("nan"), "../x", "", [], [[]], [1, "a"], [{}], {}, {"a": "b"},

@@ -15,7 +15,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[2]
 FILE = CHECKOUT / "constraints.txt"
 HEAD = """\
-# The versions that were tested on Python 3.10 to 3.13: pip install -c constraints.txt .
+# Versions that resolve on Python 3.10 to 3.13 (the tests run on 3.11): pip install -c constraints.txt .
 # Written by make constraints; torch brings its own CUDA libraries, if it is a build that has them.
 """
 LEFT_OUT = re.compile(r"^(nvidia|cuda|triton)\b")  # of torch's CUDA builds

@@ -1,0 +1,56 @@
+"""The README says what is there: its map is the tree, its commands are the command line's, its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import recbole_denoiser
+from recbole_denoiser.cli.main import COMMANDS
+
+CHECKOUT = Path(__file__).parents[1]
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+
+
+def mapped(heading: str) -> list[str]:
+    """Names in the README's map below ``heading``, as far as it is indented."""
+    lines = README.split(f"```\n{heading}\n")[1].split("```")[0].splitlines()
+    inside = [line for line in lines if line.startswith("  ")]
+    return [line.split()[0] for line in inside]
+
+
+def test_the_map_is_the_tree() -> None:
+    package = CHECKOUT / "recbole_denoiser"
+    folders = {f"{path.name}/" for path in package.iterdir() if (path / "__init__.py").is_file()}
+    modules = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert set(mapped("recbole_denoiser/")) == folders | modules
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    table = README.split("## Commands")[1].split("\n## ")[0]
+    assert set(re.findall(r"`([a-z]+)[^`]*`", re.sub(r"\|[^|\n]*\|$", "|", table, flags=re.MULTILINE))) >= set(COMMANDS)
+
+
+@pytest.mark.parametrize("file", ["README.md", "published/README.md"])
+def test_links_lead_somewhere(file: str) -> None:
+    path = CHECKOUT / file
+    targets = re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert local, "no link to check"
+    assert not [target for target in local if not (path.parent / target).exists()]
+
+
+@pytest.mark.parametrize("name", [name for name in recbole_denoiser.__all__ if name != "__version__"])
+def test_public_names_are_explained_by_an_example(name: str) -> None:
+    text = inspect.getdoc(getattr(recbole_denoiser, name)) or ""
+    assert ">>>" in text or "::" in text, f"{name} has no example in its docstring"
+
+
+def test_public_names_come_from_where_they_are_said_to() -> None:
+    for name, place in recbole_denoiser._PLACES.items():
+        assert hasattr(importlib.import_module(f"recbole_denoiser.{place}"), name)
+    assert set(recbole_denoiser._PLACES) | {"__version__"} == set(recbole_denoiser.__all__)
