@@ -250,6 +250,10 @@ class SequenceDataset(SequentialDataset):
         """What each user has interacted with in any phase, before noise: no evaluation negative is among it."""
         return SeenItems(self.source.columns[self.uid_field].numpy(), self.clean_items(), self.item_num)
 
+    def seen_before(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pairs (place in ``rows``, item): what the user of each row had before its target, as the files have it."""
+        return self.view.seen_before(self.inter_feat.target.numpy()[rows], self.source)
+
     def counter(self, field: str) -> Counter:
         """How often each token occurs; for training sequences over every position, not only the last."""
         rows = self.inter_feat

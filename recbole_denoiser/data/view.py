@@ -52,6 +52,16 @@ class View:
         """RecBole's rows of a phase: every target and the history before it."""
         return SequenceRows.prefixes(self.flat, self.targets(phase), max_length)
 
+    def seen_before(self, target: np.ndarray, source: FlatSequences) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pairs (place in ``target``, item): all that the files (``source``) have of a user before each target [R],
+        without noise and whatever was removed, so that runs on the same data leave out the same items."""
+        end = self.origin[target]  # [R] a target comes from the files
+        start = source.user_start[end]
+        count = end - start
+        place = np.repeat(np.arange(len(target)), count)
+        item = np.arange(len(place)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(start, count)
+        return torch.from_numpy(place), source.columns[source.fields.item][torch.from_numpy(item)]
+
     def kept(self, keep: np.ndarray) -> View:
         """The view without the interactions where ``keep`` [N] is False."""
         columns = {name: column[keep] for name, column in self.flat.columns.items()}

@@ -19,7 +19,7 @@ from recbole.config import Config as RecBoleConfig
 from recbole.utils.argument_list import dataset_arguments, evaluation_arguments, general_arguments, training_arguments
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.modes import check_modes
+from recbole_denoiser.integration.modes import ALLOWED, check_modes
 from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
@@ -157,14 +157,15 @@ class Config(RecBoleConfig):
             raise UserError(f"The settings do not fit together: {error}") from error
 
     def _set_eval_neg_sample_args(self, phase: Any) -> None:
+        if self.final_config_dict["eval_args"]["mode"].get(phase) == "unseen":  # this package's; RecBole knows full
+            self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
+            return
         try:
             super()._set_eval_neg_sample_args(phase)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             mode = self.final_config_dict["eval_args"].get("mode")
             mode = mode.get(phase) if isinstance(mode, dict) else mode
-            raise UserError(
-                f"eval_args.mode = {mode!r} is not allowed: it takes full, uniN or popN with a number N."
-            ) from error
+            raise UserError(f"eval_args.mode = {mode!r} is not allowed: it takes {ALLOWED}.") from error
 
     # ---- checking ----
 

@@ -96,8 +96,8 @@ RUN_KEYS = [
     Key(
         "eval_modes",
         list,
-        "Modes in which the trained model is measured beside `eval_args.mode`, such as [uni100, full]; training, early "
-        "stopping and `test` follow `eval_args.mode`.",
+        "Modes in which the trained model is measured beside `eval_args.mode`, such as [uni100, full, "
+        "unseen]; training, early stopping and `test` follow `eval_args.mode`.",
         optional=True,
     ),
     Key(

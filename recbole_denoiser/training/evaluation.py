@@ -19,7 +19,7 @@ from torch import Tensor
 from recbole_denoiser.data.negatives import frozen_negatives
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel
-from recbole_denoiser.integration.modes import MODE
+from recbole_denoiser.integration.modes import ALLOWED, MODE, is_full
 from recbole_denoiser.model.protocols import MaskedModel
 
 SCORES_AT_ONCE = 2**26  # users x items of one batch of a full ranking: 256 MB of scores, four times that at work
@@ -99,6 +99,22 @@ class FullRankingLoader(FullSortEvalDataLoader):
         batches = range(0, self.sample_size, self.step)
         for start in batches[parallel.own_part(len(batches))]:
             yield self.collate_fn(range(start, min(start + self.step, self.sample_size)))
+
+
+class UnseenLoader(FullRankingLoader):
+    """The ranking of all items that the user has not interacted with before: what a service shows that never repeats.
+
+    Public full-ranking figures are mostly of this kind. A true item that the user already has counts as missed.
+    """
+
+    def __init__(self, config: Any, dataset: Any, sampler: Any, shuffle: bool = False) -> None:
+        if config["benchmark_filename"] is not None:
+            raise UserError("Benchmark files hold no complete histories, so the mode unseen cannot leave them out.")
+        super().__init__(config, dataset, sampler, shuffle)
+
+    def collate_fn(self, index: Any) -> tuple[Any, ...]:
+        interaction, _, positive_u, positive_i = super().collate_fn(index)
+        return interaction, self._dataset.seen_before(np.asarray(index)), positive_u, positive_i
 
 
 def score_candidates(model: Any, interaction: Interaction, candidates: Tensor) -> Tensor:
@@ -219,9 +235,9 @@ def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any, mode:
             f"topk = {config['topk']}, but data set '{config['dataset']}' has only {dataset.item_num - 1} item(s)."
         )
     mode = mode or str(config["eval_args"]["mode"][phase])
-    if mode == "full":
+    if is_full(mode):
         with parallel.as_single_process(config):
-            return FullRankingLoader(config, dataset, sampler, shuffle=False)
+            return {"full": FullRankingLoader, "unseen": UnseenLoader}[mode](config, dataset, sampler, shuffle=False)
     if len(dataset) == 0:
         return []
     benchmark = config["benchmark_filename"] is not None
@@ -234,5 +250,5 @@ def evaluation_loader(config: Any, dataset: Any, phase: str, sampler: Any, mode:
             "use eval_args.mode: full or eval_negatives: recbole."
         )
     if not MODE.fullmatch(mode):
-        raise UserError(f"eval_args.mode = {mode!r} is not allowed: it takes full, uniN or popN with a number N.")
+        raise UserError(f"eval_args.mode = {mode!r} is not allowed: it takes {ALLOWED}.")
     return CandidateLoader(config, dataset, phase, sampler, mode)

@@ -9,10 +9,10 @@ import pytest
 from recbole_denoiser.integration.config import Config
 
 
-@pytest.mark.parametrize(("preset", "n", "mode"), [("strong", 200, "full"), ("strong-amazon-games", 25, "uni100")])
+@pytest.mark.parametrize(("preset", "n", "mode"), [("strong", 200, "unseen"), ("strong-amazon-games", 25, "uni100")])
 def test_strong_presets(toy: Path, preset: str, n: int, mode: str) -> None:
     config = Config("SASRecDenoiser", "toy", [preset], flags={"data_path": str(toy)})
     assert (config["MAX_ITEM_LIST_LENGTH"], config["long_history"], config["loss_type"]) == (n, "windows", "CE")
     assert not config["denoise"] and config["target_denoise"] == config["noise_action"] == "none"
     assert config["eval_args"]["mode"] == {"valid": mode, "test": mode} and config["eval_args"]["order"] == "TO"
-    assert config["eval_modes"] == ["uni100", "full"]
+    assert config["eval_modes"] == ["uni100", "full", "unseen"]

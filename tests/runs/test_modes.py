@@ -6,29 +6,33 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import load_paper_table
 from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.registry import trainer_class
 from recbole_denoiser.report.metrics import measured
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.record import load_run
 from recbole_denoiser.runs.summary import run_table
+from recbole_denoiser.training.evaluation import evaluation_loader
 
 
 def test_both_modes_equal_runs_of_their_own(workplace: Path, settings: dict) -> None:
     flags = {**settings, "epochs": 1, "hidden_size": 16, "inner_size": 16, "valid_metric": "MRR@10"}
     alone = {mode: pipeline.run(dataset="toy", flags={**flags, "eval_args.mode": mode, "run_name": mode})
-             for mode in ("uni10", "full")}  # fmt: skip
-    both = pipeline.run(dataset="toy", flags={**flags, "eval_modes": ["uni10", "full"], "run_name": "both"})
+             for mode in ("uni10", "full", "unseen")}  # fmt: skip
+    both = pipeline.run(dataset="toy", flags={**flags, "eval_modes": ["uni10", "full", "unseen"], "run_name": "both"})
     assert both["test"] == both["test_by_mode"]["uni10"] == alone["uni10"]["test"]
     assert both["test_by_mode"]["full"] == alone["full"]["test"] != both["test"]
     assert both["valid_by_mode"]["full"] == alone["full"]["valid"]
     assert json.loads(Path("results/both/result.json").read_text())["test_by_mode"] == both["test_by_mode"]
     assert alone["full"]["test_by_mode"] == {}
     run = load_run("results/both")
-    assert run.modes == ["uni10", "full"]
+    assert run.modes == ["uni10", "full", "unseen"]
     for mode in run.modes:
         mine, own = run.in_mode(mode), load_run(f"results/{mode}")
         assert mine.test == own.test and mine.valid == own.valid
@@ -52,3 +56,46 @@ def test_sampled_modes_need_frozen_negatives(settings: dict) -> None:
     Config("SASRecDenoiser", "toy", flags={**flags, "eval_modes": ["full"]})
     with pytest.raises(UserError, match="eval_negatives: frozen"):
         Config("SASRecDenoiser", "toy", flags={**flags, "eval_modes": ["full", "uni10"]})
+
+
+@pytest.mark.parametrize(
+    "noise", [{}, {"train_noise": 0.3, "noise_oracle": "remove"}, {"train_noise_kind": "insert", "train_noise": 0.2}]
+)
+def test_unseen_leaves_out_what_the_files_have_of_the_user_before_the_target(settings: dict, noise: dict) -> None:
+    config = Config("SASRecDenoiser", "toy", flags={**settings, **noise, "MAX_ITEM_LIST_LENGTH": 3})
+    parts = pipeline.read_data(config)
+    data = pd.read_csv(Path(config["data_path"]) / "toy.inter", sep="\t")
+    data = data.sort_values(["user_id:token", "timestamp:float"], kind="stable")
+    tokens = {name: parts.dataset.field2id_token[name] for name in ("user_id", "item_id")}
+    for part, last in ((parts.valid, -2), (parts.test, -1)):
+        loader = evaluation_loader(config, part, "test", None, "unseen")
+        checked = 0
+        for interaction, (row, item), _, positive in loader:
+            for number, user in enumerate(tokens["user_id"][interaction["user_id"]]):
+                history = data[data["user_id:token"].astype(str) == user]["item_id:token"].astype(str).tolist()
+                assert sorted(tokens["item_id"][item[row == number]]) == sorted(history[:last])
+                assert tokens["item_id"][positive[number]] == history[last]
+                checked += 1
+        assert checked == len(part) > 10
+
+
+def test_rank_among_the_unseen(settings: dict) -> None:
+    """Ranks of the mode against a count over the scores; an item that the user already has is missed."""
+    config = Config("SASRecDenoiser", "toy", flags={**settings, "noise_action": "none"})
+    parts = pipeline.read_data(config)
+    model = pipeline.build_model(config, parts.train).eval()
+    trainer = trainer_class("SASRecDenoiser")(config, model)
+    metrics = trainer.evaluate(evaluation_loader(config, parts.test, "test", None, "unseen"), load_best_model=False)
+    rows = parts.test.inter_feat
+    scores = model.full_sort_predict(rows[torch.arange(len(rows))]).detach().view(len(rows), -1)
+    place, item = parts.test.seen_before(np.arange(len(rows)))
+    expected = []
+    for row in range(len(rows)):
+        seen = set(item[place == row].tolist())
+        target = int(rows[row]["item_id"])
+        rivals = [i for i in range(1, scores.size(1)) if i not in seen and scores[row, i] > scores[row, target]]
+        expected.append(np.inf if target in seen else 1 + len(rivals))
+    ranks = torch.cat(trainer.ranks.rank).numpy()
+    found = np.isfinite(expected)
+    np.testing.assert_array_equal(ranks[found], np.asarray(expected)[found])
+    assert metrics["hit@10"] == pytest.approx(np.mean(np.asarray(expected) <= 10), abs=1e-6)
