@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from noisy_shop import aisles, cleaned_run, found  # noqa: F401 - fixtures
+from suspects import every_third  # noqa: F401 - a fixture
 from toy_data import quick_settings, toy_rows, write_inter
 from trained import away, figure1, noisy, noisy_run, shop_run, train_toy  # noqa: F401 - fixtures
 

@@ -34,7 +34,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 def imports(file: Path) -> set[str]:
     """Dotted names that a file imports anywhere in it, those for type checkers only excepted."""
-    names = set()
+    names: set[str] = set()
     tree = ast.parse(file.read_text(encoding="utf-8"))
     ignored = {
         inner
@@ -57,6 +57,16 @@ def imports(file: Path) -> set[str]:
 def folder_of(module: str) -> str:
     """recbole_denoiser.core.masks -> core"""
     return module.split(".")[1]
+
+
+def test_no_file_is_long() -> None:
+    """300 lines are what one reads in one go; a longer file has two duties."""
+    checkout = PACKAGE.parent
+    folders = [checkout / name for name in ("recbole_denoiser", "tests", "examples", "docs")]
+    files = [*checkout.glob("*.py"), *(file for folder in folders for file in folder.rglob("*.py"))]
+    lines = {str(file.relative_to(checkout)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
+    assert len(lines) > len(MODULES)
+    assert not {file: count for file, count in lines.items() if count > 300}
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(PACKAGE)))

@@ -6,16 +6,13 @@ seconds collapse into 64-second steps), ties keep file order, and sequences are 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import recbole.data.dataset.dataset as recbole_dataset
 import torch
 from recbole.data.dataset import Dataset, SequentialDataset
 from recbole.utils import FeatureType
@@ -25,6 +22,7 @@ from recbole_denoiser.data.cleaning import Cleaning, cleaned
 from recbole_denoiser.data.needs import check_files
 from recbole_denoiser.data.negatives import NegativeSampler, SeenItems, item_popularity
 from recbole_denoiser.data.noise import Noise, inject, noise_arrays
+from recbole_denoiser.data.parser import c_parser
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
 from recbole_denoiser.data.view import View
@@ -66,7 +64,7 @@ class SequenceDataset(SequentialDataset):
         columns = check_header(filepath, separator, encoding)
         check_row_widths(filepath, separator, encoding, len(columns))
         try:
-            with _c_parser(len(separator) == 1, (self.uid_field, self.iid_field)):
+            with c_parser(len(separator) == 1, (self.uid_field, self.iid_field)):
                 feat = super()._load_feat(filepath, source)
         except (ValueError, OverflowError, pd.errors.ParserError) as error:
             raise explain_bad_value(filepath, separator, encoding, error) from error
@@ -276,32 +274,3 @@ class SequenceDataset(SequentialDataset):
                        self.source.columns[self.time_field].numpy()):  # fmt: skip
             digest.update(values.tobytes())
         return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _c_parser(single_character_separator: bool, id_fields: tuple[str, ...]) -> Iterator[None]:
-    """RecBole reads with pandas' Python engine and keeps every id as a string of its own.
-
-    The C engine is about ten times faster, and as a category an id's text is stored once per user or item.
-    """
-    if not single_character_separator:
-        yield
-        return
-    id_columns = {f"{field}:token" for field in id_fields}
-
-    class PandasWithCParser:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(pd, name)
-
-        @staticmethod
-        def read_csv(*args: Any, **kwargs: Any) -> pd.DataFrame:
-            kwargs["engine"] = "c"
-            dtype = kwargs.get("dtype", {})
-            kwargs["dtype"] = {column: "category" if column in id_columns else dtype[column] for column in dtype}
-            return pd.read_csv(*args, **kwargs)
-
-    recbole_dataset.pd = PandasWithCParser()
-    try:
-        yield
-    finally:
-        recbole_dataset.pd = pd

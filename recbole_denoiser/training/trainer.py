@@ -1,4 +1,6 @@
-"""RecBole's trainer with named losses, exact resuming, safe checkpoints and fast sampled evaluation.
+"""RecBole's trainer with named losses, learning rates of the masks and a stop at what is not finite.
+
+Below it: resuming_trainer.py (checkpoints after every epoch) and evaluating_trainer.py.
 
 The masks' ARM update (section 4.1.2) needs no code here: the model's loss carries Phi's gradient through autograd.
 What Phi does need is its own parameter group.
@@ -7,50 +9,25 @@ What Phi does need is its own parameter group.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-from recbole.data.dataloader import FullSortEvalDataLoader
-from recbole.trainer import Trainer
 from recbole.utils import calculate_valid_score, dict2str, early_stopping
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
-from recbole_denoiser import files
 from recbole_denoiser.errors import NonFiniteLossError, UserError
 from recbole_denoiser.integration import parallel
-from recbole_denoiser.integration.config import plain_value
-from recbole_denoiser.integration.parameters import other_parameters
 from recbole_denoiser.model.protocols import MaskedModel
-from recbole_denoiser.training import checkpoint
-from recbole_denoiser.training.evaluation import (
-    CandidateLoader,
-    CollectedRows,
-    RankCollector,
-    average_rank,
-    check_finite,
-    collect_candidates,
-    score_candidates,
-)
+from recbole_denoiser.training.evaluation import RankCollector
+from recbole_denoiser.training.resuming_trainer import ResumingTrainer
 from recbole_denoiser.training.schedule import learning_rates
 
 
-class SequenceTrainer(Trainer):
+class SequenceTrainer(ResumingTrainer):
     """Trainer of every model that this package runs."""
-
-    # what RecBole's constructor sets
-    model: Any
-    start_epoch: int
-    cur_step: int
-    best_valid_score: float
-    best_valid_result: dict[str, float] | None
-    item_tensor: Any
-
-    trust_checkpoint = False  # whether a pickled checkpoint, which can run code, may be read; never from a file
-    data_identity: dict[str, str] | None = None  # fingerprints of the data that the model is trained on
 
     def __init__(self, config: Any, model: Any) -> None:
         with parallel.as_single_process(config):  # RecBole would wrap the model's forward, not its loss
@@ -58,7 +35,7 @@ class SequenceTrainer(Trainer):
         self.parallel_loss = None if config["single_spec"] else self._wrap()
         if config["run_name"]:
             self.saved_model_file = str(Path(self.checkpoint_dir) / f"{config['run_name']}.pth")
-        self.history: list[dict[str, Any]] = []  # one record per finished epoch
+        self.history = []
         self.best_epoch = -1
         self.stopped = False
         self.ranks = RankCollector()
@@ -70,11 +47,6 @@ class SequenceTrainer(Trainer):
             self.model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
         return parallel.wrap(self.model)
 
-    @property
-    def resume_file(self) -> Path:
-        """The newest epoch, for ``--resume``; ``saved_model_file`` is the best one."""
-        return Path(self.saved_model_file).with_suffix(".last.pth")
-
     def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
         """Phi gets its own learning rate and no weight decay, which would pull every mask towards 0.5."""
         masks = self.model.mask_parameters() if isinstance(self.model, MaskedModel) else []
@@ -84,8 +56,6 @@ class SequenceTrainer(Trainer):
         backbone = [parameter for parameter in self.model.parameters() if id(parameter) not in known]
         phi = {"params": masks, "lr": self.config["mask_learning_rate"], "weight_decay": 0.0}
         return super()._build_optimizer(params=[{"params": backbone}, phi], **kwargs)
-
-    # ---- training ----
 
     def fit(
         self,
@@ -114,8 +84,6 @@ class SequenceTrainer(Trainer):
         if math.isfinite(self.best_valid_score):
             self._add_hparam_to_tensorboard(self.best_valid_score)
         return self.best_valid_score, self.best_valid_result
-
-    pending_loader_state: torch.Tensor | None = None
 
     def _fit_epoch(
         self, epoch: int, train_data: Any, valid_data: Any, verbose: bool, saved: bool, show_progress: bool
@@ -255,117 +223,3 @@ class SequenceTrainer(Trainer):
         self.wandblogger.log_metrics({"epoch": epoch, **losses, "train_step": epoch}, head="train")
         if verbose:
             self.logger.info(text)
-
-    # ---- checkpoints ----
-
-    def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
-        random = parallel.gather(checkpoint.random_states())
-        if parallel.rank() != 0:
-            return
-        state = {
-            "config": {key: plain_value(value) for key, value in self.config.final_config_dict.items()},
-            "data": self.data_identity,
-            "epoch": epoch,
-            "cur_step": self.cur_step,
-            "stopped": self.stopped,
-            "best_epoch": self.best_epoch,
-            "best_valid_score": float(self.best_valid_score),
-            "best_valid_result": self.best_valid_result,
-            "history": self.history,
-            "state_dict": self.model.state_dict(),
-            "other_parameter": other_parameters(self.model),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "scheduler": {"last_epoch": self.scheduler.last_epoch},
-            "random": random,  # one per process
-            "loader": self.train_loader.generator.get_state(),
-        }
-        checkpoint.save(state, Path(kwargs.pop("saved_model_file", self.saved_model_file)))
-
-    def resume_checkpoint(self, resume_file: str | Path) -> None:
-        """Continue after the last finished epoch, exactly as if there had been no interruption."""
-        state = parallel.from_first(lambda: checkpoint.load(resume_file, self.device, self.trust_checkpoint))
-        checkpoint.require_resumable(state, self.config.final_config_dict, self.data_identity, resume_file)
-        states = state["random"] if isinstance(state["random"], list) else [state["random"]]
-        if len(states) != parallel.world_size():
-            raise UserError(
-                f"'{resume_file}' was written by {len(states)} process(es) and can only be resumed by as many, "
-                f"not by {parallel.world_size()}."
-            )
-        checkpoint.load_weights(self.model, state, resume_file)
-        with checkpoint.damage_is_told(resume_file):
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.scaler.load_state_dict(state["scaler"])
-            self.scheduler.last_epoch = int(state.get("scheduler", {"last_epoch": state["epoch"] + 1})["last_epoch"])
-        self.start_epoch = state["epoch"] + 1
-        self.cur_step, self.stopped = state["cur_step"], state["stopped"]
-        self.best_epoch, self.history = state["best_epoch"], state["history"]
-        self.best_valid_score, self.best_valid_result = state["best_valid_score"], state["best_valid_result"]
-        self.pending_loader_state = state["loader"].cpu()
-        with checkpoint.damage_is_told(resume_file):
-            checkpoint.restore_random_states(states[parallel.rank()])
-            torch.Generator().set_state(self.pending_loader_state)
-        if parallel.rank() == 0:
-            for file in (self.resume_file, Path(self.saved_model_file)):
-                files.remove_leftovers(file)
-        self.logger.info("Resuming after epoch %d from %s", state["epoch"] + 1, resume_file)
-
-    # ---- evaluation ----
-
-    @torch.no_grad()
-    def evaluate(
-        self, eval_data: Any, load_best_model: bool = True, model_file: Any = None, show_progress: bool = False
-    ) -> dict[str, float] | None:
-        """RecBole's metrics; ``self.ranks`` then holds each user's rank."""
-        if not eval_data:
-            return None
-        if load_best_model:
-            file = model_file or self.saved_model_file
-            state = parallel.from_first(lambda: checkpoint.load(file, self.device, self.trust_checkpoint))
-            checkpoint.load_weights(self.model, state, file)
-        self.model.eval()
-        self.ranks = RankCollector()
-        if not isinstance(eval_data, (CandidateLoader, FullSortEvalDataLoader)):
-            result = super().evaluate(eval_data, load_best_model=False, show_progress=show_progress)
-            return parallel.from_first(lambda: {name: float(value) for name, value in result.items()})
-        self.tot_item_num = eval_data._dataset.item_num
-        if isinstance(eval_data, FullSortEvalDataLoader) and self.item_tensor is None:
-            self.item_tensor = eval_data._dataset.get_item_feature().to(self.device)
-        rows = CollectedRows(self.eval_collector)
-        with self.model.counting_kept() if isinstance(self.model, MaskedModel) else nullcontext():
-            for batch in tqdm(
-                eval_data, ncols=100, desc="Evaluate", disable=None if show_progress else True, leave=False
-            ):
-                if isinstance(eval_data, CandidateLoader):
-                    self._collect_candidates(eval_data, *batch)
-                else:
-                    self._collect_full(batch)
-                rows.take()
-        rows.gather()
-        self.ranks.gather()
-        result = parallel.from_first(self._metrics)
-        self.wandblogger.log_eval_metrics(result, head="eval")
-        return result
-
-    def _metrics(self) -> dict[str, float]:
-        result = self.evaluator.evaluate(self.eval_collector.get_data_struct())
-        return {name: float(value) for name, value in result.items()}
-
-    def _collect_candidates(self, eval_data: CandidateLoader, interaction: Any, candidates: torch.Tensor) -> None:
-        interaction, candidates = interaction.to(self.device), candidates.to(self.device)
-        scores = score_candidates(self.model, interaction, candidates)  # [B, 1 + negatives]
-        check_finite(scores)
-        user = interaction[self.config["USER_ID_FIELD"]]
-        self.ranks.add(user, average_rank(scores, scores[:, 0]))
-        collect_candidates(
-            self.eval_collector, interaction, scores, candidates, eval_data.one_row_per_user, user, self.tot_item_num
-        )
-
-    def _collect_full(self, batch: Any) -> None:
-        interaction, scores, positive_u, positive_i = self._full_sort_batch_eval(batch)
-        check_finite(scores)
-        positive = scores[positive_u, positive_i]
-        self.ranks.add(
-            interaction[self.config["USER_ID_FIELD"]][positive_u], average_rank(scores[positive_u], positive)
-        )
-        self.eval_collector.eval_batch_collect(scores, interaction, positive_u, positive_i)

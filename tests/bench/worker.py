@@ -6,6 +6,7 @@ has grown since the set-up.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -24,12 +25,11 @@ def main() -> None:
     os.dup2(2, 1)  # whatever the libraries print goes elsewhere
     warnings.simplefilter("ignore")
     name, settings = sys.argv[1], json.loads(sys.argv[2])
-    import subjects
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     warm = settings.pop("warm", True)
-    run = getattr(subjects, name)(**settings)
+    run = getattr(importlib.import_module("ours" if name.startswith("ours_") else "rivals"), name)(**settings)
     before = megabytes("VmRSS")
     if sys.platform == "linux":
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here

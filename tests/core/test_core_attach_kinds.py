@@ -1,4 +1,4 @@
-"""Attention of every make: found by itself, without effect nowhere, and left as it was if it is refused."""
+"""Hand-written attention of every make: found by itself, nowhere without effect, and left as it was if it is refused."""
 
 from __future__ import annotations
 
@@ -8,90 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from attached import ITEMS, TARGETS, VALID, M, config, encoder, fill, holds
 from attentions import BatchFirst, Einsum, FusedKernel, HeadsFirst, OwnKernel, Projected, Shown
 from torch import Tensor, nn
-from toy_models import Block, Encoder, items_and_targets, recbole_model, softmax_encoder
+from toy_models import Block, Encoder, softmax_encoder
 
-from recbole_denoiser.core import DenoiserConfig, Site, denoise, register_attention, unregister_attention
+from recbole_denoiser.core import Site, denoise, register_attention, unregister_attention
 from recbole_denoiser.core.functional import written_out
 from recbole_denoiser.errors import UserError
-
-ITEMS, TARGETS = items_and_targets()
-VALID = ITEMS != 0
-M = 6
-
-
-def encoder(kind: type[Projected], p: float = 0.0, layers: int = 2) -> Any:
-    torch.manual_seed(0)
-    return Encoder([Block(kind(8, 2, p), 8, p) for _ in range(layers)])
-
-
-def config(**settings: Any) -> DenoiserConfig:
-    return DenoiserConfig(**{"max_length": M, **settings})
-
-
-def fill(denoiser: Any, value: float) -> None:
-    for mask in denoiser.masks:
-        mask.phi.data.fill_(value)
-
-
-def holds(run: Callable[[], Tensor], model: nn.Module, **settings: Any) -> Any:
-    """Open masks are the plain model, closed ones are not, training works, and detaching restores every bit."""
-    model.eval()
-    before, keys = run(), list(model.state_dict())
-    members = [(name, type(m), set(m.__dict__), len(m._forward_pre_hooks)) for name, m in model.named_modules()]
-    denoiser: Any = denoise(model, config(mask_init=100.0, **settings))
-    assert len(denoiser.sites) == 2 and list(model.state_dict()) == keys
-    torch.testing.assert_close(run(), before)
-    fill(denoiser, -1.0)
-    assert (run() - before).abs().max() > 1e-3
-    fill(denoiser, 0.5)
-    model.train()
-    denoiser.loss(lambda: run().square().mean(-1)).total.backward()
-    assert all(mask.phi.grad.abs().sum() > 0 for mask in denoiser.masks)
-    model.eval()
-    denoiser.detach()
-    assert torch.equal(run(), before)
-    assert members == [(name, type(m), set(m.__dict__), len(m._forward_pre_hooks)) for name, m in model.named_modules()]
-    return denoiser
-
-
-@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", ["GPT2", "Bert"])
-def test_hugging_face(name: str, kernel: str) -> None:
-    import transformers
-
-    torch.manual_seed(0)
-    made = getattr(transformers, f"{name}Config")(
-        vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, max_position_embeddings=8,
-        intermediate_size=16, attn_implementation=kernel, bos_token_id=0, eos_token_id=0, initializer_range=0.5,
-    )  # fmt: skip
-    model = getattr(transformers, f"{name}Model")(made)
-    real = torch.ones(3, M, dtype=torch.long)
-    real[2, 4:] = 0
-    causal = name == "GPT2"
-
-    def run(**flags: Any) -> Tensor:
-        return model(ITEMS.clamp(min=1), attention_mask=real, **flags).last_hidden_state
-
-    for settings in ({}, {"mask": "content"}, {"conditional": True, "mask_form": "renormalise"}):
-        model.zero_grad()
-        holds(run, model, causal=causal, **settings)
-    denoiser = denoise(model, config(causal=causal, gamma=0.1))
-    if causal:  # its blocks are given a cache
-        with pytest.raises(UserError, match="use_cache=False"):
-            denoiser.loss(lambda: run().square().mean(-1))
-    denoiser.loss(lambda: run(use_cache=False).square().mean(-1)).total.backward()
-
-
-@pytest.mark.parametrize("flags", [{}, {"attn_flash": True}])
-def test_x_transformers(flags: dict[str, Any]) -> None:
-    from x_transformers import Decoder, TransformerWrapper
-
-    torch.manual_seed(0)
-    layers = Decoder(dim=8, depth=2, heads=2, attn_dim_head=4, **flags)
-    model = TransformerWrapper(num_tokens=20, max_seq_len=M, attn_layers=layers)
-    holds(lambda: model(ITEMS), model)
 
 
 @pytest.mark.parametrize("kind", [HeadsFirst, BatchFirst, Einsum, FusedKernel])
@@ -266,40 +190,6 @@ def test_a_weight_of_zero_behind_the_attention_is_a_warning(frozen: bool) -> Non
     with pytest.warns(UserWarning, match="no influence on the loss yet"):
         denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID)
     denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID).total.backward()
-
-
-def fearec(dual_domain: bool) -> Any:
-    from recbole.model.sequential_recommender.fearec import FEAEncoder
-
-    settings = {"topk_factor": 1, "global_ratio": 0.6, "n_layers": 2, "MAX_ITEM_LIST_LENGTH": M, "std": False,
-                "dual_domain": dual_domain, "spatial_ratio": 0.5, "use_filter": False}  # fmt: skip
-    torch.manual_seed(0)
-    blocks = FEAEncoder(2, 2, 8, 16, 0.0, 0.0, config=settings).layer
-    return Encoder(list(blocks))
-
-
-def test_fearec_has_attention_in_its_time_domain_only() -> None:
-    model = fearec(dual_domain=True)
-    holds(lambda: model(ITEMS), model)
-    model = fearec(dual_domain=False)
-    denoise(model, config())
-    with pytest.raises(UserError, match=r"HybridAttention\) ran without its weights being seen"):
-        model.eval()(ITEMS)
-
-
-def test_a_loss_of_one_entry_is_one_number() -> None:
-    """GCSAN's loss has shape [1]."""
-    gradients = []
-    for shape in ((1,), ()):
-        torch.manual_seed(0)
-        model: Any = recbole_model("GCSAN")
-        denoiser: Any = denoise(model, config(align="start", estimator="arm"))
-        torch.manual_seed(1)
-        result = denoiser.loss(lambda: model(ITEMS, VALID.sum(1)).square().mean().reshape(shape))  # noqa: B023
-        assert result.rec.shape == ()
-        result.total.backward()
-        gradients.append(denoiser.masks[0].phi.grad)
-    assert gradients[0].any() and torch.equal(*gradients)
 
 
 def test_a_key_cache_is_told() -> None:

@@ -10,6 +10,7 @@ from math import log
 
 import numpy as np
 import pytest
+from made_up import made_up
 from scipy import sparse
 
 from recbole_denoiser.detect.counts import Counts, count
@@ -18,7 +19,6 @@ from recbole_denoiser.detect.features import NAMES, Statistics, features
 from recbole_denoiser.detect.progress import Progress
 from recbole_denoiser.detect.settings import Settings
 from recbole_denoiser.detect.vectors import item_vectors, ppmi
-from tests.detect.conftest import made_up
 
 A, B, C, EMPTY = 0, 1, 2, 3
 USER, ITEM = np.array([0, 0, 0, 1, 1]), np.array([A, B, C, A, B])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from made_up import QUICK, made_up, with_noise
 
 from recbole_denoiser.detect import detect_flat, quality
 from recbole_denoiser.errors import UserError
-from tests.detect.conftest import QUICK, made_up, with_noise
 
 
 @pytest.mark.parametrize(("kind", "share"), [("uniform", 0.1), ("popularity", 0.2)])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from made_up import QUICK
 
 from recbole_denoiser.detect import Detector, detect_noise
 from recbole_denoiser.errors import UserError
-from tests.detect.conftest import QUICK
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,52 @@
+"""What must hold for every attention that is attached to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attentions import Projected
+from torch import Tensor, nn
+from toy_models import Block, Encoder, items_and_targets
+
+from recbole_denoiser.core import DenoiserConfig, denoise
+
+ITEMS, TARGETS = items_and_targets()
+VALID = ITEMS != 0
+M = 6
+
+
+def encoder(kind: type[Projected], p: float = 0.0, layers: int = 2) -> Any:
+    torch.manual_seed(0)
+    return Encoder([Block(kind(8, 2, p), 8, p) for _ in range(layers)])
+
+
+def config(**settings: Any) -> DenoiserConfig:
+    return DenoiserConfig(**{"max_length": M, **settings})
+
+
+def fill(denoiser: Any, value: float) -> None:
+    for mask in denoiser.masks:
+        mask.phi.data.fill_(value)
+
+
+def holds(run: Callable[[], Tensor], model: nn.Module, **settings: Any) -> Any:
+    """Open masks are the plain model, closed ones are not, training works, and detaching restores every bit."""
+    model.eval()
+    before, keys = run(), list(model.state_dict())
+    members = [(name, type(m), set(m.__dict__), len(m._forward_pre_hooks)) for name, m in model.named_modules()]
+    denoiser: Any = denoise(model, config(mask_init=100.0, **settings))
+    assert len(denoiser.sites) == 2 and list(model.state_dict()) == keys
+    torch.testing.assert_close(run(), before)
+    fill(denoiser, -1.0)
+    assert (run() - before).abs().max() > 1e-3
+    fill(denoiser, 0.5)
+    model.train()
+    denoiser.loss(lambda: run().square().mean(-1)).total.backward()
+    assert all(mask.phi.grad.abs().sum() > 0 for mask in denoiser.masks)
+    model.eval()
+    denoiser.detach()
+    assert torch.equal(run(), before)
+    assert members == [(name, type(m), set(m.__dict__), len(m._forward_pre_hooks)) for name, m in model.named_modules()]
+    return denoiser
