@@ -2,7 +2,8 @@
 
 - remove: they are gone from the training sequences, as inputs and as targets, and from the histories read at
   validation and test. What is predicted there is never removed, so the users and items of every evaluation stay. Who
-  would keep fewer than two training items keeps the two least suspicious.
+  would keep fewer than two training items keeps the two least suspicious. With ``noise_weight`` the loss of a target
+  that stays counts 1 - its posterior (this package's models).
 - weight: every interaction stays; the loss of a target counts 1 - its posterior of being noise.
 
 ``mask_prior`` hands the posterior to the masks as well. ``noise_oracle`` does the same with what is known to be noise,
@@ -23,6 +24,7 @@ from recbole_denoiser.data.items import item_texts
 from recbole_denoiser.data.view import View
 from recbole_denoiser.detect.removal import protect
 from recbole_denoiser.integration import parallel
+from recbole_denoiser.integration.noise_settings import weighs_targets
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def cleaned(dataset: Any, view: View, kept: Path | None) -> tuple[View, Cleaning
     prior = bool(config["mask_prior"] and config["denoise"])
     if action == "none" and not prior:
         return view, None
-    return use_detection(view, action, prior, detect(dataset, TrainingPart.of(view), kept))
+    told = prior or weighs_targets(config)
+    return use_detection(view, action, told, detect(dataset, TrainingPart.of(view), kept))
 
 
 def detect(dataset: Any, part: TrainingPart, kept: Path | None) -> Detection:
@@ -88,13 +91,13 @@ def detect(dataset: Any, part: TrainingPart, kept: Path | None) -> Detection:
     return parallel.from_first(lambda: detection.detect_training(part, known, settings, folder, kept, names))
 
 
-def use_detection(view: View, action: str, prior: bool, found: Detection) -> tuple[View, Cleaning]:
-    """The view after ``action`` (none, remove or weight); with ``prior`` the posteriors travel in its batches."""
+def use_detection(view: View, action: str, told: bool, found: Detection) -> tuple[View, Cleaning]:
+    """The view after ``action`` (none, remove or weight); ``told``: the posteriors travel in its batches."""
     training = view.training
     posterior, removed = np.zeros(len(view)), np.zeros(len(view), dtype=bool)
     posterior[training] = require_finite(found.posterior)
     after = view
-    if action == "weight" or prior:
+    if told:
         after = after.with_column(view.flat.fields.posterior, posterior.astype(np.float32))
     if action == "remove":
         removed[training] = found.remove

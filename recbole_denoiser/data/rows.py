@@ -38,7 +38,7 @@ class Fields:
 
     @property
     def posterior(self) -> str:
-        """Probability of each interaction of being noise; there with ``noise_action: weight``."""
+        """Probability of each interaction of being noise; in a batch where the model asks for it."""
         return "noise_posterior"
 
     @property

@@ -9,6 +9,12 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.registry import MODELS
 
 
+def weighs_targets(config: Any) -> bool:
+    """Does the loss of a target count 1 - its posterior of being noise? RecBole's models have losses of their own."""
+    action = config["noise_action"]
+    return config["model"] in MODELS and (action == "weight" or (action == "remove" and bool(config["noise_weight"])))
+
+
 def check_noise(model: str, final: dict[str, Any], sources: Mapping[str, str]) -> None:
     """UserError for a contradiction; an oracle switches off the detector, if that is on by default only."""
     if final["train_noise"] and final["eval_noise"]:

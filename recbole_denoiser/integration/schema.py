@@ -90,6 +90,7 @@ RUN_KEYS = [
         choices=("none", "remove", "weight"),
     ),
     Key("noise_threshold", float, "Posterior of being noise from which on `remove` removes.", above=0, at_most=1),
+    Key("noise_weight", bool, "With `remove`: a target that stays counts 1 - its posterior of being noise."),
     Key("detect_seed", int, "Seed of the noise detector.", at_least=0, at_most=2**32 - 1),
     Key("fast_eval", bool, "Sampled evaluation encodes each sequence once. `False` is RecBole's own path."),
     Key("fast_inference", bool, "Scoring computes only what the newest position needs. `False`: every position."),

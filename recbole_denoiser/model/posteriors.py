@@ -1,7 +1,7 @@
 """What a model does with the probabilities of being noise that its batches carry (data/cleaning.py).
 
-Targets: with ``noise_action: weight`` a target's loss counts 1 - posterior. Inputs: ``mask_prior`` hands the posteriors
-to the masks, and ``noise_oracle`` closes what is known to be noise.
+Targets: with ``noise_action: weight``, or ``remove`` and ``noise_weight``, the loss of a target counts 1 - posterior.
+Inputs: ``mask_prior`` hands the posteriors to the masks, and ``noise_oracle`` closes what is known to be noise.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from recbole_denoiser.core.denoiser import Denoiser
 from recbole_denoiser.data.rows import Fields
+from recbole_denoiser.integration.noise_settings import weighs_targets
 from recbole_denoiser.model.oracle import OracleMask
 
 
@@ -24,7 +25,7 @@ class Posteriors:
     def __init__(self, model: Any, config: Any, fields: Fields) -> None:
         oracle = config["noise_oracle"] or "none"
         self.fields = fields
-        self.weighs_targets = config["noise_action"] == "weight" or oracle in ("target", "both")
+        self.weighs_targets = weighs_targets(config) or oracle in ("target", "both")
         self.oracle = OracleMask(model, config["mask_form"] or "product") if oracle in ("mask", "both") else None
         self.reads_inputs = self.oracle is not None or bool(config["mask_prior"] and config["denoise"])
 

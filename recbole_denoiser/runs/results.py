@@ -35,6 +35,7 @@ EARLIER = {
     "train_noise_kind": "replace",
     "eval_noise": 0.0,
     "noise_oracle": "none",
+    "noise_weight": False,
 }
 
 
@@ -46,6 +47,8 @@ def is_same_experiment(old: dict[str, Any], config: Config) -> bool:
     """
     now = json.loads(json.dumps(deciding(config.plain())))
     before = {name: EARLIER.get(name, config.internal_config_dict.get(name)) for name in now.keys() - old.keys()}
+    if before.get("noise_weight") is not None and now["noise_action"] != "remove":
+        del before["noise_weight"], now["noise_weight"]  # it says nothing where nothing is removed
     expected = {**json.loads(json.dumps(before, default=str)), **old}
     return all(expected[name] == value for name, value in now.items())
 

@@ -126,10 +126,19 @@ def test_nobody_is_lost_and_posteriors_outside_training_are_zero(
 
 @pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser"])
 @pytest.mark.parametrize("start", ["end", "start"])
-def test_weights_by_hand(workplace: Path, settings: dict, every_third: SimpleNamespace, model: str, start: str) -> None:
-    """sum (1 - p) loss / sum (1 - p) over the targets, p found again by walking through the sequences."""
+@pytest.mark.parametrize("action", ["weight", "remove"])
+def test_weights_by_hand(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch, model: str, start: str, action: str
+) -> None:
+    """sum (1 - p) loss / sum (1 - p) over the targets that stay, p found again by walking through the sequences."""
+
+    def graded(user: np.ndarray, item: np.ndarray, n_items: int, **settings: Any) -> NoiseReport:
+        posterior = 0.1 * (np.arange(len(item)) % 7)
+        return report(posterior, posterior > 0.5)
+
+    monkeypatch.setattr(detection.detect, "detect_flat", graded)
     config = Config(model, "toy", flags={
-        **settings, "noise_action": "weight", "denoise": False, "target_denoise": "none", "position_from": start,
+        **settings, "noise_action": action, "denoise": False, "target_denoise": "none", "position_from": start,
     })  # fmt: skip
     data = pipeline.load_data(config)
     net = pipeline.build_model(config, data.train._dataset)
@@ -141,7 +150,9 @@ def test_weights_by_hand(workplace: Path, settings: dict, every_third: SimpleNam
     torch.manual_seed(3)
     batch = net.batch(interaction)
     losses, _ = net.position_losses(net.encode(net.embed(batch)), batch)
-    posterior = data.dataset.cleaning.posterior
+    cleaning = data.dataset.cleaning
+    posterior = cleaning.posterior[~cleaning.removed]
+    assert cleaning.removed.any() == (action == "remove")
     total = weight = 0.0
     for row in range(7):
         first, last = int(rows.start[row]), int(rows.target[row])
@@ -154,7 +165,7 @@ def test_weights_by_hand(workplace: Path, settings: dict, every_third: SimpleNam
                 total += (1 - posterior[place]) * float(losses[row, column].detach())
                 weight += 1 - posterior[place]
     assert float(loss.detach()) == pytest.approx(total / weight, rel=1e-5)
-    assert {0.1, 0.9} <= set(np.unique(posterior))
+    assert len(np.unique(posterior)) > 5
 
 
 def test_weights_of_prefixes(workplace: Path, settings: dict, every_third: SimpleNamespace) -> None:
@@ -166,6 +177,16 @@ def test_weights_of_prefixes(workplace: Path, settings: dict, every_third: Simpl
     batch = net.batch(interaction)
     wanted = 1 - torch.from_numpy(data.dataset.cleaning.posterior)[data.train._dataset.inter_feat.target[:9].long()]
     assert torch.allclose(batch.trust[batch.targets != 0].double(), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(("model", "changes"), [("SASRecDenoiser", {"noise_weight": False}), ("GRU4Rec", {})])
+def test_removal_without_weights(
+    workplace: Path, settings: dict, every_third: SimpleNamespace, model: str, changes: dict
+) -> None:
+    """Switched off, or in a model of RecBole's: what stays counts fully, and no batch carries posteriors."""
+    data = load({**settings, **changes}, model, noise_action="remove")
+    assert data.dataset.cleaning.removed.any()
+    assert "noise_posterior" not in data.dataset.flat.columns
 
 
 def test_weight_is_refused_where_the_loss_is_recboles(workplace: Path, settings: dict) -> None:
