@@ -19,7 +19,7 @@ class ScaledSASRec(SASRecDenoiser):
 
     def embed_items(self, items: Tensor) -> Tensor:
         positions = self.position_embedding(self.position_ids(items.size(1)))
-        scaled = self.item_embedding(items) * self.hidden_size**0.5
+        scaled = self.item_embedding(items) * self.item_embedding.embedding_dim**0.5
         return self.dropout(self.LayerNorm(scaled + positions))
 
 

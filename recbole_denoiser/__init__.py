@@ -6,10 +6,10 @@ RecBole itself is imported. The names below are loaded when they are first used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recbole_denoiser.integration.install import install
+from recbole_denoiser.lazy import lazy
 
 if TYPE_CHECKING:
     from recbole_denoiser.analysis.recommend import Recommender
@@ -52,13 +52,7 @@ _PLACES = {
 
 install()
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'recbole_denoiser' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"recbole_denoiser.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

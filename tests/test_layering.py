@@ -14,7 +14,7 @@ import recbole_denoiser
 PACKAGE = Path(recbole_denoiser.__file__).parent
 # a folder (or a module at the top) may import itself and what stands in the lines above; one line: they do not know each other
 ORDER = [
-    ("errors",),
+    ("errors", "lazy"),
     ("files",),
     ("core", "detect"),
     ("integration",),
@@ -95,34 +95,36 @@ def test_nothing_imports_quick_start() -> None:
         assert not any(name.startswith("recbole.quick_start") for name in imports(file)), file.name
 
 
-def test_core_loads_neither_recbole_nor_the_repairs() -> None:
-    script = (
-        "import os, sys, numpy as np; before = set(np.__dict__), dict(os.environ); import recbole_denoiser;"
-        "from recbole_denoiser.core import denoise;"
-        "assert not [m for m in sys.modules if m.split('.')[0] == 'recbole'], 'RecBole was imported';"
-        "assert 'recbole_denoiser.integration.compat' not in sys.modules;"
-        "assert not hasattr(np, 'float_') or 'float_' in before[0], 'NumPy was patched';"
-        "assert dict(os.environ) == before[1], 'the environment was changed'"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+PURE = (
+    "import os, sys, numpy as np; before = set(np.__dict__), dict(os.environ); import recbole_denoiser;"
+    "from recbole_denoiser.core import denoise;"
+    "assert not [m for m in sys.modules if m.split('.')[0] == 'recbole'], 'RecBole was imported';"
+    "assert 'recbole_denoiser.integration.compat' not in sys.modules;"
+    "assert not hasattr(np, 'float_') or 'float_' in before[0], 'NumPy was patched';"
+    "assert dict(os.environ) == before[1], 'the environment was changed'"
+)
+REPAIRED = (
+    "import recbole_denoiser, numpy as np, recbole; assert np.float_ is np.float64;"
+    "from recbole.utils import get_model;"
+    "assert get_model('SASRecDenoiser').__module__ == 'recbole_denoiser.model.sasrec';"
+    "assert get_model('SASRec').__module__.startswith('recbole.');"
+    "import recbole.trainer, torch; assert recbole.trainer.SASRecDenoiserTrainer.__name__ == 'SequenceTrainer';"
+    "import recbole.model.sequential_recommender; assert not torch.is_anomaly_enabled()"
+)
+RECBOLE_FIRST = (
+    "import numpy as np; np.float_ = np.float64; np.complex_ = np.complex128; np.unicode_ = np.str_;"
+    "from recbole.config import Config; import recbole.utils, recbole_denoiser;"
+    "assert recbole.utils.get_model('SASRecDenoiser').__module__ == 'recbole_denoiser.model.sasrec'"
+)
 
 
-def test_the_repairs_come_with_recbole() -> None:
-    script = (
-        "import recbole_denoiser, numpy as np, recbole; assert np.float_ is np.float64;"
-        "from recbole.utils import get_model;"
-        "assert get_model('SASRecDenoiser').__module__ == 'recbole_denoiser.model.sasrec';"
-        "assert get_model('SASRec').__module__.startswith('recbole.');"
-        "import recbole.trainer, torch; assert recbole.trainer.SASRecDenoiserTrainer.__name__ == 'SequenceTrainer';"
-        "import recbole.model.sequential_recommender; assert not torch.is_anomaly_enabled()"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_recbole_may_come_first() -> None:
-    script = (
-        "import numpy as np; np.float_ = np.float64; np.complex_ = np.complex128; np.unicode_ = np.str_;"
-        "from recbole.config import Config; import recbole.utils, recbole_denoiser;"
-        "assert recbole.utils.get_model('SASRecDenoiser').__module__ == 'recbole_denoiser.model.sasrec'"
-    )
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(PURE, id="core loads neither RecBole nor the repairs"),
+        pytest.param(REPAIRED, id="the repairs come with RecBole"),
+        pytest.param(RECBOLE_FIRST, id="RecBole may come first"),
+    ],
+)
+def test_imports_in_a_process_of_their_own(script: str) -> None:
     subprocess.run([sys.executable, "-c", script], check=True)

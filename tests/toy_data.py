@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 
-def write_inter(folder: Path, name: str, rows: list[tuple[str, str, float]]) -> Path:
+def write_inter(folder: Path, name: str, rows: Sequence[tuple[str, str, float]]) -> Path:
     """``<folder>/<name>/<name>.inter`` with user, item and time columns."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     lines = ["user_id:token\titem_id:token\ttimestamp:float"] + [f"{u}\t{i}\t{t:.0f}" for u, i, t in rows]

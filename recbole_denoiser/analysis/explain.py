@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from recbole.model.sequential_recommender import BERT4Rec
 from torch import Tensor
 
 from recbole_denoiser.analysis.capture import Attention, attention_sites, is_causal, is_chain, recorded, rollout
@@ -27,6 +28,7 @@ from recbole_denoiser.core.masks import AttentionMask
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import SequenceModel
+from recbole_denoiser.model.protocols import denoiser_of
 
 FORMAT = 2  # raised when the content of the JSON changes
 DIGITS = 4  # of weights; a gate is 0 or above 0.5, so rounding hides no cut
@@ -70,7 +72,7 @@ def explain(recommender: Recommender, histories: Sequence[History], k: int = 10)
         "causal": all(user["causal"] for user in users),
         "layers": [layer.name for layer in layers],
         "heads": [layer.A.shape[1] for layer in layers],
-        "mask": run.config["mask"] if getattr(run.model, "denoiser", None) is not None else None,
+        "mask": run.config["mask"] if denoiser_of(run.model) is not None else None,
         "masks": masks,
         "noise": run.config["train_noise"] or 0.0,
         "k": k,
@@ -90,7 +92,7 @@ def _explain_one(
     once = np.zeros(1, dtype=np.int64)
     items, last = _layout(recommender, given)
     real = items.nonzero().view(-1)  # positions that hold an item or the mask token
-    masked = getattr(recommender.model, "denoiser", None) is not None
+    masked = denoiser_of(recommender.model) is not None
     with attention_sites(recommender.model) as sites:
         with recorded(sites) as layers:
             on = recommender.scores(given, once)[0]
@@ -168,7 +170,7 @@ def _layout(recommender: Recommender, given: Histories) -> tuple[Tensor, int]:
         return batch.items[0], int(last[0])
     dataset = recommender.run.dataset
     items = interaction[dataset.iid_field + recommender.run.config["LIST_SUFFIX"]]
-    if hasattr(model, "reconstruct_test_data"):  # RecBole's BERT4Rec puts a mask token behind the history
+    if isinstance(model, BERT4Rec):  # RecBole's puts a mask token behind the history
         items = model.reconstruct_test_data(items, interaction[dataset.item_list_length_field])
     return items[0], int((items[0] != 0).sum()) - 1
 
@@ -194,7 +196,7 @@ def _numbers(users: list[dict[str, Any]]) -> set[int]:
 
 def _position_masks(model: Any) -> list[list[list[list[float]]]] | None:
     """Gates [layer][head][query][key] of position masks, which all users share; causal rows end at the diagonal."""
-    denoiser = getattr(model, "denoiser", None)
+    denoiser = denoiser_of(model)
     if denoiser is None or any(mask.needs_data for mask in denoiser.masks):
         return None
     masks = []

@@ -27,7 +27,7 @@ from recbole_denoiser import files
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.model.base import align
+from recbole_denoiser.model.base import SequenceModel, align
 from recbole_denoiser.runs.exported import EXPORT_EXTRA, WEIGHTS_FILE, open_exported, write_about
 
 FORMATS = ("onnx", "pt2", "safetensors")
@@ -129,12 +129,14 @@ def _example(top: TopItems) -> tuple[tuple[Tensor, Tensor], Any]:
 
 def _learn_layout(top: TopItems, example: tuple[Tensor, Tensor]) -> None:
     """Attention sites learn how their module lays out its heads from a full pass, which is not recorded."""
-    fast = getattr(top.model, "fast_inference", None)
-    top.model.fast_inference = False  # type: ignore[assignment]
+    if not isinstance(top.model, SequenceModel):
+        top(*example)
+        return
+    fast, top.model.fast_inference = top.model.fast_inference, False
     try:
         top(*example)
     finally:
-        top.model.fast_inference = fast  # type: ignore[assignment]
+        top.model.fast_inference = fast
 
 
 def _write_pt2(top: TopItems, file: Path) -> Answer:

@@ -41,9 +41,7 @@ class History:
 def user_history(recommender: Recommender, user: str) -> History:
     """What the model reads to predict the user's test item; without one, the complete history."""
     run = recommender.run
-    dataset, flat = run.dataset, getattr(run.test, "flat", None)
-    if flat is None:
-        raise UserError("Benchmark files hold no complete histories: give the sequences themselves (--input).")
+    dataset, flat = run.dataset, run.test.flat
     column = flat.columns[dataset.uid_field].numpy()
     number = run.user_id(user)
     first, end = (int(np.searchsorted(column, number, side)) for side in ("left", "right"))
@@ -67,11 +65,9 @@ def user_history(recommender: Recommender, user: str) -> History:
 def telling_histories(recommender: Recommender, count: int) -> list[History]:
     """Histories of test users that have most to show: of whom the detector removed most, else the longest ones."""
     dataset, rows = recommender.run.dataset, recommender.run.test.inter_feat
-    if getattr(dataset, "flat", None) is None:
-        raise UserError("Benchmark files hold no complete histories: give the sequences themselves (--input).")
     tokens = dataset.field2id_token[dataset.uid_field]
     users = np.unique(rows[dataset.uid_field].numpy())
-    column = recommender.run.test.view.flat.columns[dataset.uid_field].numpy()
+    column = recommender.run.test.flat.columns[dataset.uid_field].numpy()
     weight = np.minimum(np.bincount(column, minlength=len(tokens)), recommender.n).astype(float)
     cleaning = cleaning_of(recommender.run)
     if cleaning is not None:
@@ -107,7 +103,7 @@ def _replaced(run: OpenRun, start: int, end: int) -> dict[int, str]:
 
 def cleaning_of(run: OpenRun) -> Cleaning | None:
     """What the detector did to the histories that are read at test, if it was asked."""
-    return getattr(run.dataset, "read_cleaning", None) or getattr(run.dataset, "cleaning", None)
+    return run.dataset.read_cleaning or run.dataset.cleaning
 
 
 def _removed(run: OpenRun, first: int, start: int, target: int) -> list[Removed]:

@@ -25,6 +25,7 @@ from tqdm import tqdm
 from recbole_denoiser.analysis.clean_history import HistoryCleaner
 from recbole_denoiser.data.sequences import Histories, LeftOut, from_frame, from_lists
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.model.base import SequenceModel
 from recbole_denoiser.runs.exported import is_exported, open_exported
 from recbole_denoiser.runs.reopen import OpenRun, open_run
 from recbole_denoiser.training.evaluation import check_finite, score_candidates
@@ -157,10 +158,7 @@ class Recommender:
 
     def user_histories(self, users: Sequence[str]) -> Histories:
         """The complete histories of users of the data set, without what the run removed."""
-        flat = getattr(self.run.dataset, "flat", None)
-        if flat is None:
-            raise UserError("Benchmark files hold no complete histories: give the sequences themselves.")
-        fields = self.run.dataset
+        flat, fields = self.run.dataset.flat, self.run.dataset
         column = flat.columns[fields.uid_field].numpy()
         ids = np.array([self.run.user_id(user) for user in users])
         first, end = np.searchsorted(column, ids, "left"), np.searchsorted(column, ids, "right")
@@ -178,7 +176,7 @@ class Recommender:
 
     def _removed(self, ids: np.ndarray) -> list[LeftOut]:
         """What the run removed of the histories of some users (ids)."""
-        cleaning = getattr(self.run.dataset, "cleaning", None)
+        cleaning = self.run.dataset.cleaning
         if cleaning is None:
             return []
         before, place = cleaning.before.flat, {int(user): number for number, user in enumerate(ids)}
@@ -266,7 +264,7 @@ class Recommender:
             fields.iid_field + suffix: torch.from_numpy(item),
             fields.time_field + suffix: torch.from_numpy(time),
         }
-        if histories.posterior is not None and hasattr(self.model, "posteriors"):  # for mask_prior
+        if histories.posterior is not None and isinstance(self.model, SequenceModel):  # for mask_prior
             posterior = histories.newest_of(histories.posterior.astype(np.float32), rows, self.n)
             columns[self.model.posteriors.column] = torch.from_numpy(posterior)
         return Interaction(columns).to(self.run.config["device"])

@@ -6,8 +6,9 @@ are loaded when they are first used, so that settings and help texts (config.py)
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from recbole_denoiser.lazy import lazy
 
 if TYPE_CHECKING:
     from recbole_denoiser.core.attention import AttentionCall, MaskedSoftmax, Site
@@ -71,13 +72,7 @@ _PLACES = {
     "warmed_rate": "targets",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'recbole_denoiser.core' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"recbole_denoiser.core.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(__name__, _PLACES)
 
 
 def __dir__() -> list[str]:

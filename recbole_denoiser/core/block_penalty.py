@@ -17,6 +17,7 @@ from recbole_denoiser.core.attention import Site
 from recbole_denoiser.core.blocks import BlockCall, BlockRecorder
 from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.core.jacobian import jacobian_penalty, real_outputs
+from recbole_denoiser.core.layout import has_cache
 from recbole_denoiser.core.passes import Draw, FixedMask, ruled
 from recbole_denoiser.errors import UserError
 
@@ -51,7 +52,7 @@ def _block_penalty(
             f"The Jacobian penalty needs the input of {type(block).__name__}, which the model overwrites in place: "
             "write x = x + y instead of x += y, or set gamma to 0."
         )
-    if any(hasattr(value, "get_seq_length") for value in (*call.args, *call.kwargs.values())):
+    if has_cache(call.args, call.kwargs):
         raise UserError(
             f"The Jacobian penalty runs {type(block).__name__} twice, and its cache of keys remembers both runs: call "
             "the model with use_cache=False, or set gamma to 0."

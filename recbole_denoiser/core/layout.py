@@ -7,7 +7,7 @@ or [H*B, m, m]; which of the two the shape does not tell, so the module is tried
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -69,11 +69,25 @@ def first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None
     return next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
 
 
+@runtime_checkable
+class KeyCache(Protocol):
+    """A memory of earlier keys and values, as Hugging Face's models are given."""
+
+    def get_seq_length(self) -> int:
+        """How many positions it remembers."""
+        ...
+
+
+def has_cache(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a module is given a cache of keys, which would remember a trial run of it."""
+    return any(isinstance(value, KeyCache) for value in (*args, *kwargs.values()))
+
+
 def find_heads_first(site: Any, x: Tensor, B: int) -> bool:
     """Run the attention module again with another first sequence: the rows of x that change are its heads."""
     args, kwargs = site.layout.arguments
-    if any(hasattr(value, "get_seq_length") for value in (*args, *kwargs.values())):
-        return False  # a cache of keys would remember the trial; who has one (Hugging Face) puts the batch first
+    if has_cache(args, kwargs):
+        return False  # who has one (Hugging Face) puts the batch first
     states = first_tensor(args, kwargs)
     assert states is not None  # B was read from it
     changed = states.detach().clone()

@@ -27,6 +27,7 @@ from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequ
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
 from recbole_denoiser.data.view import View
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.config import Config
 
 
 class SequenceDataset(SequentialDataset):
@@ -44,6 +45,8 @@ class SequenceDataset(SequentialDataset):
     @property
     def flat(self) -> FlatSequences:
         """The interactions that this part reads."""
+        if self.config["benchmark_filename"] is not None:
+            raise UserError("Benchmark files hold no complete histories: give the sequences themselves (--input).")
         return self.view.flat
 
     # ---- reading ----
@@ -181,7 +184,7 @@ class SequenceDataset(SequentialDataset):
     def _refuse_benchmark(self) -> None:
         """Benchmark files are split already and hold no complete histories."""
         for name, off in (("train_noise", 0.0), ("eval_noise", 0.0), ("noise_action", "none"), ("mask_prior", False)):
-            asked = name in getattr(self.config, "sources", {name: ""})  # a default gives way
+            asked = not isinstance(self.config, Config) or name in self.config.sources  # a default gives way
             if self.config[name] not in (None, off) and asked:
                 raise UserError(f"{name} needs a data set that is split here, not benchmark files.")
 

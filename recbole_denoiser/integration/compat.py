@@ -177,9 +177,11 @@ def _offer(module: Any, suffix: str, where: str, name: str) -> None:
 def collect_plain_numbers(collector: Any) -> None:
     """RecBole's collector calls ``.cpu()`` on item and user counts too, so coverage and popularity metrics crash."""
 
+    import torch
+
     def get_data_struct(self: Any) -> Any:
         for key, value in self.data_struct._data_dict.items():
-            self.data_struct._data_dict[key] = value.cpu() if hasattr(value, "cpu") else value
+            self.data_struct._data_dict[key] = value.cpu() if isinstance(value, torch.Tensor) else value
         returned = copy.deepcopy(self.data_struct)
         for key in ("rec.topk", "rec.meanrank", "rec.score", "rec.items", "data.label"):
             if key in self.data_struct:

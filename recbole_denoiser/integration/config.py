@@ -23,7 +23,7 @@ from recbole_denoiser.integration.modes import ALLOWED, check_modes
 from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
-from recbole_denoiser.integration.registry import DEFAULTS_OF, MODELS, model_class
+from recbole_denoiser.integration.registry import DEFAULTS_OF, MODELS, model_class, trains_on_sequences
 from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_size, check_value, clipping
 from recbole_denoiser.integration.values import Loader, read_yaml
 
@@ -211,13 +211,13 @@ class Config(RecBoleConfig):
             raise UserError(f"hidden_size = {hidden} is not a multiple of n_heads = {heads}.")
         check_order(final)
         wants_sequences = final["train_rows"] == "sequences"
-        if wants_sequences and not getattr(self.model_class, "trains_on_sequences", False):
+        if wants_sequences and not trains_on_sequences(self.model_class):
             raise UserError(
                 f"train_rows = sequences: {self.model} learns from prefixes only; this package's models "
                 f"({', '.join(MODELS)}) learn from whole sequences."
             )
         check_noise(self.model, final, self.sources)
-        if final["train_batches"] == "bucketed" and not getattr(self.model_class, "trains_on_sequences", False):
+        if final["train_batches"] == "bucketed" and not trains_on_sequences(self.model_class):
             raise UserError(f"train_batches = bucketed: {self.model} reads n items of every row; it takes shuffled.")
         check_size(final)
         check_modes(final)

@@ -94,6 +94,11 @@ def model_class(name: str) -> Any:
     )
 
 
+def trains_on_sequences(model: Any) -> bool:
+    """Whether a model's class learns from whole sequences, as this package's do, and not from RecBole's prefixes."""
+    return issubclass(model, resolve("recbole_denoiser.model.base", "SequenceModel"))
+
+
 def dataset_class(name: str) -> Any:
     """This package's data set; a RecBole model with a data set of its own gets both."""
     import recbole.data.dataset as datasets

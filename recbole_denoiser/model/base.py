@@ -80,7 +80,6 @@ class SequenceModel(nn.Module):
     item_embedding: nn.Embedding
     get_attention_mask: Any
 
-    trains_on_sequences = True
     loss_terms = ("rec", "mask", "jacobian")
     causal = True
 

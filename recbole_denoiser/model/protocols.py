@@ -35,3 +35,8 @@ class MaskedModel(Protocol):
     def score_candidates(self, interaction: Any, candidates: Tensor) -> Tensor:
         """Scores [B, C] of candidate items [B, C]."""
         ...
+
+
+def denoiser_of(model: Any) -> Denoiser | None:
+    """The denoiser of a model, if it carries one."""
+    return model.denoiser if isinstance(model, MaskedModel) else None

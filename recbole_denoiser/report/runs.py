@@ -52,9 +52,10 @@ def setting_text(value: Any) -> str:
 
 def is_causal(run: Run) -> bool:
     """Whether positions read earlier ones only, by the class of the run's model."""
-    from recbole_denoiser.integration.registry import model_class
+    from recbole_denoiser.integration.registry import model_class, trains_on_sequences
 
-    return bool(getattr(model_class(run.model), "causal", True))
+    found = model_class(run.model)
+    return bool(found.causal) if trains_on_sequences(found) else True
 
 
 def pruning_quality(run: Run) -> list[dict[str, Any]] | None:

@@ -111,8 +111,7 @@ def data_statistics(dataset: Any, train: Any) -> dict[str, Any]:
 
 def cleanings(dataset: Any) -> dict[str, Any]:
     """Name -> what was done about noise in what is trained on, and in what is read at evaluation if that differs."""
-    names = {"detection": "cleaning", "detection-read": "read_cleaning"}
-    found = {name: getattr(dataset, attribute, None) for name, attribute in names.items()}
+    found = {"detection": dataset.cleaning, "detection-read": dataset.read_cleaning}
     return {name: cleaning for name, cleaning in found.items() if cleaning is not None}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from recbole.config import Config as RecBoleConfig
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import write_atomically
@@ -53,7 +54,7 @@ def load(file: str | Path, device: Any = "cpu", trust: bool = False) -> dict[str
         raise UserError(f"Checkpoint '{file}' cannot be read; it may be cut off: {reason}") from error
     if not isinstance(state, dict) or not isinstance(state.get("state_dict"), dict) or state.get("config") is None:
         raise UserError(f"'{file}' is not a checkpoint: it has no model weights and settings.")
-    if not isinstance(state["config"], dict) and not (trust and hasattr(state["config"], "final_config_dict")):
+    if not isinstance(state["config"], dict) and not (trust and isinstance(state["config"], RecBoleConfig)):
         raise UserError(f"'{file}' is not a checkpoint: its settings are no mapping.")
     if state.get("format", FORMAT) != FORMAT:
         raise UserError(f"Checkpoint '{file}' has format {state['format']}; this version reads format {FORMAT}.")

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from recbole.utils import calculate_valid_score, dict2str, early_stopping
 from torch.nn.utils import clip_grad_norm_
+from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
 
 from recbole_denoiser.errors import NonFiniteLossError, UserError
@@ -134,7 +135,7 @@ class SequenceTrainer(ResumingTrainer):
         """One pass over the training rows; returns the mean of each loss term by name."""
         self.model.train()
         loss_func = loss_func or self.parallel_loss or self.model.calculate_loss
-        if self.parallel_loss is not None and train_data.shuffle and hasattr(train_data.sampler, "set_epoch"):
+        if self.parallel_loss is not None and train_data.shuffle and isinstance(train_data.sampler, DistributedSampler):
             train_data.sampler.set_epoch(epoch_idx)  # bucketed batches need none: their generator goes on
         totals: dict[str, float] = {}
         progress = tqdm(

@@ -55,7 +55,10 @@ def _suspects_i7(folder: Path) -> Any:
     def detect(dataset: Any, part: TrainingPart, kept: Path | None) -> Detection:
         tokens = dataset.field2id_token[dataset.iid_field][part.items[part.item]]
         posterior = np.where(tokens == "i7", 0.9, 0.1)
-        data = {"data": np.array(part.digest(None)), "settings": np.array('{"seed": 0, "threshold": 0.5}')}
+        data: dict[str, Any] = {
+            "data": np.array(part.digest(None)),
+            "settings": np.array('{"seed": 0, "threshold": 0.5}'),
+        }
         summary = {"share": 0.2, "interval": [0.18, 0.22], "verdict": "judged"}
         remove = posterior > 0.5
         np.savez(folder / "detection.npz", posterior=posterior, remove=remove, summary=json.dumps(summary), **data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def expected(recommender: Recommender, items: np.ndarray, length: np.ndarray) ->
     return np.array(ids), found.scores
 
 
-def same(best: np.ndarray, scores: np.ndarray, wanted: tuple[np.ndarray, np.ndarray]) -> None:
+def same(found: Iterable[np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> None:
+    best, scores = found
     np.testing.assert_allclose(scores, wanted[1], rtol=1e-4, atol=1e-5)
     real = np.isfinite(wanted[1])
     assert (best[real] == wanted[0][real]).mean() > 0.99  # two equal scores may change places
@@ -67,11 +69,11 @@ def test_onnx_answers_as_recommend_for_100_users(recommender: Recommender, tmp_p
     session = onnxruntime.InferenceSession(str(file))
     items, length = samples(recommender)
     wanted = expected(recommender, items, length)
-    same(*session.run(None, {"items": items, "length": length}), wanted)
+    same(session.run(None, {"items": items, "length": length}), wanted)
     for row in np.flatnonzero(length)[:2]:  # alone, and without the padding behind it
         width = max(int(length[row]), 1)
-        best, scores = session.run(None, {"items": items[row : row + 1, :width], "length": length[row : row + 1]})
-        same(best, scores, (wanted[0][row : row + 1], wanted[1][row : row + 1]))
+        found = session.run(None, {"items": items[row : row + 1, :width], "length": length[row : row + 1]})
+        same(found, (wanted[0][row : row + 1], wanted[1][row : row + 1]))
     about = json.loads((tmp_path / "model.json").read_text())
     assert (about["k"], about["max_length"], about["items"]) == (K, 8, recommender.items.tolist())
 
@@ -82,10 +84,10 @@ def test_pt2_and_jit_trace_answer_as_recommend(recommender: Recommender, tmp_pat
     wanted = expected(recommender, items, length)
     program = torch.export.load(export(recommender, "pt2", tmp_path, K)).module()
     tensors = torch.from_numpy(items), torch.from_numpy(length)
-    same(*(part.detach().numpy() for part in program(*tensors)), wanted)
+    same((part.detach().numpy() for part in program(*tensors)), wanted)
     with torch.no_grad():
         traced = torch.jit.trace(TopItems(recommender, K, True).eval(), (tensors[0][:3], tensors[1][:3]))
-        same(*(part.numpy() for part in traced(*tensors)), wanted)
+        same((part.numpy() for part in traced(*tensors)), wanted)
 
 
 def test_safetensors_open_without_run_and_data(recommender: Recommender, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class TwoParents(nn.Module):
 
 def test_one_attention_under_two_parents_is_masked_in_both() -> None:
     torch.manual_seed(0)
-    model = TwoParents()
+    model: Any = TwoParents()
     x = torch.randn(3, M, 8)
     plain = model(x)
     denoiser = denoise(model, config(causal=False))
@@ -193,7 +193,7 @@ def test_a_weight_of_zero_behind_the_attention_is_a_warning(frozen: bool) -> Non
 
 
 def test_a_key_cache_is_told() -> None:
-    model = softmax_encoder()
+    model: Any = softmax_encoder()
     denoise(model, config())
     with pytest.raises(UserError, match="use_cache=False"):
         model.layers[0].attention.softmax(torch.zeros(2, 1, 1, 6))

@@ -70,7 +70,7 @@ def test_gradients_are_those_without_checkpoints(
 ) -> None:
     for kind in (SoftmaxAttention, HeadsFirst):
         model = model_of(kind, p=0.3)
-        denoiser = denoise(model, DenoiserConfig(max_length=6, mask_init=0.5, beta=0.1, **settings))
+        denoiser: Any = denoise(model, DenoiserConfig(max_length=6, mask_init=0.5, beta=0.1, **settings))
         expected = gradients(model, denoiser)
         model.ways, model.together = ways, together
         got = gradients(model, denoiser)
@@ -153,5 +153,7 @@ def test_a_shared_block_finds_the_draw_of_each_call(ways: dict[str, Any]) -> Non
         model.zero_grad()
         torch.manual_seed(1)
         denoiser.loss(lambda: model(way), VALID).total.backward()  # noqa: B023
-        found.append(model.embedding.weight.grad.clone())
+        gradient = model.embedding.weight.grad
+        assert gradient is not None
+        found.append(gradient.clone())
     torch.testing.assert_close(*found)

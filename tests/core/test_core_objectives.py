@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -50,7 +51,13 @@ def test_no_piece_exceeds_the_set_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ce, "LARGEST", 58)
     seen = []
     logits = ce._logits
-    monkeypatch.setattr(ce, "_logits", lambda *given: seen.append(logits(*given).numel()) or logits(*given))
+
+    def watched(*given: Any) -> torch.Tensor:
+        found = logits(*given)
+        seen.append(found.numel())
+        return found
+
+    monkeypatch.setattr(ce, "_logits", watched)
     cross_entropy(state.requires_grad_(), weight, None, target).sum().backward()
     assert max(seen) == 58 and len(seen) == 14
 
@@ -60,10 +67,11 @@ def test_cross_entropy_of_huge_scores_and_of_nothing() -> None:
     state = (state * 1e4).requires_grad_()
     loss = cross_entropy(state, weight, None, target)
     loss.sum().backward()
+    assert state.grad is not None
     assert torch.isfinite(loss).all() and torch.isfinite(state.grad).all()
     nothing = torch.zeros(0, 5, requires_grad=True)
     cross_entropy(nothing, weight, None, target[:0]).sum().backward()
-    assert nothing.grad.shape == (0, 5)
+    assert nothing.grad is not None and nothing.grad.shape == (0, 5)
 
 
 def test_half_precision_is_near() -> None:
@@ -73,6 +81,7 @@ def test_half_precision_is_near() -> None:
         loss = cross_entropy(s, w, b, target)
     loss.sum().backward()
     full = F.cross_entropy(F.linear(state, weight, bias), target, reduction="none")
+    assert s.grad is not None and w.grad is not None
     assert loss.dtype == s.grad.dtype == w.grad.dtype == torch.float32
     torch.testing.assert_close(loss.detach(), full, rtol=0.05, atol=0.2)
 
@@ -127,6 +136,7 @@ def test_a_negative_that_is_the_target_counts_for_nothing(objective) -> None:
     masked = torch.cat([negatives, torch.full((2, 1), -torch.inf)], dim=1).requires_grad_()
     torch.testing.assert_close(objective(positive, masked)[0], objective(positive, negatives)[0])
     objective(positive, masked)[0].sum().backward()
+    assert positive.grad is not None and masked.grad is not None
     assert torch.isfinite(positive.grad).all() and torch.isfinite(masked.grad).all()
     only_target = torch.full((2, 1), -torch.inf)
     assert torch.isfinite(objective(positive, only_target)[0]).all()

@@ -65,7 +65,7 @@ class RandomTransformer(nn.Module):
         torch.manual_seed(seed)
         kind = KINDS[seed % len(KINDS)]
         self.shared, self.keeps_tables, pre = (choose.random() < 0.5 for _ in range(3))
-        self.ways = choose.choice([None, {"use_reentrant": True}, {"use_reentrant": False}])
+        self.ways: dict[str, Any] | None = choose.choice([None, {"use_reentrant": True}, {"use_reentrant": False}])
         heads = choose.choice([1, 2])
         self.depth = choose.choice([1, 2])
         dropout = choose.choice([0.2, 0.5])
@@ -198,7 +198,8 @@ def test_checkpoints_and_kept_tables_change_no_gradient(seed: int) -> None:
         model.ways = ways
         torch.manual_seed(1)
         total = denoiser.loss(lambda: model.losses(ITEMS, ITEMS.flip(1))).total
-        denoiser.zero_grad(), model.zero_grad()
+        denoiser.zero_grad()
+        model.zero_grad()
         total.backward()
         found.append([p.grad.clone() for p in (*denoiser.parameters(), *model.parameters()) if p.grad is not None])
     assert len(found[0]) == len(found[1]) > 5

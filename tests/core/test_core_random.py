@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from toy_models import items_and_targets, softmax_encoder
@@ -13,7 +15,7 @@ from recbole_denoiser.errors import UserError
 ITEMS, TARGETS = items_and_targets()
 VALID = ITEMS != 0
 # 15 float32 losses averaged in two orders: each sum rounds at most 14 times by half an ulp, in practice by a few.
-ROUNDING = {"rtol": 8 * torch.finfo(torch.float32).eps, "atol": 0.0}
+ROUNDING: dict[str, Any] = {"rtol": 8 * torch.finfo(torch.float32).eps, "atol": 0.0}
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -41,7 +41,8 @@ def test_the_fast_way_is_algorithm_1(estimator: str, form: str, monkeypatch: pyt
             return model.losses(ITEMS, TARGETS)
 
     def blocks(Z: list[Tensor]) -> list[tuple[Block, Tensor]]:
-        x, found = model.items(ITEMS) + model.positions.weight, []
+        x = model.items(ITEMS) + model.positions.weight
+        found: list[tuple[Block, Tensor]] = []
         for layer in model.layers:
 
             def block(x: Tensor, layer: Any = layer) -> Tensor:

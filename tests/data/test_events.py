@@ -6,6 +6,7 @@ import gzip
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -125,7 +126,7 @@ def test_a_frame_is_trained_on_and_recommended_from(workplace: Path, settings: d
     prepare_events("shop.csv", Columns("u", "i", "t"), "data", core=0, progress=False)
     own = {key: value for key, value in settings.items() if key != "data_path"} | {"epochs": 1}
     from_file = pipeline.run(dataset="shop", flags={**own, "data_path": "data"})
-    names = {"user": "u", "item": "i", "time": "t"}
+    names: dict[str, Any] = {"user": "u", "item": "i", "time": "t"}
     from_frame = pipeline.run(flags=own, data=table, **names)
     assert from_frame["data"]["sha256"] == from_file["data"]["sha256"] != ""
     assert from_frame["epochs"][0]["losses"] == from_file["epochs"][0]["losses"]  # test negatives depend on the name

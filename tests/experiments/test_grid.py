@@ -181,8 +181,13 @@ def test_a_run_belongs_to_one_process(workplace: Path) -> None:
     cell.write_cell(run.folder, run.model, run.dataset, {})
     held = FileLock(run.folder / cell.LOCK_FILE)
     done: list[bool] = []
+
+    def wait_and_run() -> None:
+        cell.run_cell(run.folder)
+        done.append(True)
+
     with held:
-        thread = threading.Thread(target=lambda: done.append(cell.run_cell(run.folder) is None))
+        thread = threading.Thread(target=wait_and_run)
         thread.start()
         time.sleep(0.3)
         assert not done

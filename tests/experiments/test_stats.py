@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from records import record
 from scipy import stats as scipy_stats
 
 from recbole_denoiser.errors import UserError
@@ -28,30 +29,9 @@ from recbole_denoiser.experiments.stats import (
 from recbole_denoiser.runs.record import UserRanks, load_run, load_runs
 
 
-def result(label: str = "SASRec", seed: int = 1, dataset: str = "toy", **changes) -> dict:
-    record = {
-        "run": f"{label}-{dataset}-{seed}",
-        "label": label,
-        "model": label,
-        "dataset": dataset,
-        "seed": seed,
-        "config": {"model": label, "dataset": dataset, "data_path": f"dataset/{dataset}"},
-        "data": {"users": 4, "items": 9, "interactions": 20, "sha256": "0"},
-        "versions": {},
-        "epochs": [],
-        "best_epoch": 0,
-        "valid": {"hit@10": 0.5},
-        "test": {"hit@10": 0.5},
-        "ranks": "ranks.npz",
-        "checkpoint": "model.pth",
-        "seconds": 1.0,
-    }
-    return {**record, **changes}
-
-
 def write_run(folder: Path, users: list[str], ranks: list[float], **changes) -> Path:
     folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(result(**changes)))
+    (folder / "result.json").write_text(json.dumps(record(**changes)))
     user, rank = np.array(users), np.array(ranks, dtype=float)
     np.savez(folder / "ranks.npz", test_user=user, test_rank=rank, valid_user=user, valid_rank=rank)
     return folder
@@ -220,10 +200,10 @@ def test_loading_errors(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text('{"run": "x"}')
     with pytest.raises(UserError, match="lacks label, model"):
         load_run(tmp_path)
-    (tmp_path / "result.json").write_text(json.dumps({**result(), "seed": "one"}))
+    (tmp_path / "result.json").write_text(json.dumps({**record(), "seed": "one"}))
     with pytest.raises(UserError, match="seed is 'one', but must be a whole number"):
         load_run(tmp_path)
-    (tmp_path / "result.json").write_text(json.dumps({**result(), "valid": None}))
+    (tmp_path / "result.json").write_text(json.dumps({**record(), "valid": None}))
     assert load_run(tmp_path).valid == {}
     with pytest.raises(UserError, match="ranks of run SASRec-toy-1"):
         load_run(tmp_path).ranks()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from records import record
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import load_paper_table
@@ -25,27 +26,12 @@ def write_run(folder: Path, label: str, dataset: str, seed: int, hits: range, ra
     ranks = np.full(USERS, 20.0)
     ranks[list(hits)] = rank
     hit = len(hits) / USERS
-    record = {
-        "run": f"{label}-{dataset}-{seed}",
-        "label": label,
-        "model": label,
-        "dataset": dataset,
-        "seed": seed,
-        "config": {"model": label, "dataset": dataset, "data_path": f"dataset/{dataset}"},
-        "data": {"users": 6040, "items": 3416, "interactions": 999611, "sha256": "a"},
-        "versions": {},
-        "epochs": [],
-        "best_epoch": 0,
-        "valid": {},
-        "test": {"hit@10": hit, "ndcg@10": hit / math.log2(rank + 1)},
-        "ranks": "ranks.npz",
-        "checkpoint": "model.pth",
-        "seconds": 1.0,
-        **changes,
-    }
-    path = folder / record["run"]
+    test = {"hit@10": hit, "ndcg@10": hit / math.log2(rank + 1)}
+    data = {"users": 6040, "items": 3416, "interactions": 999611, "sha256": "a"}
+    told = record(label, seed, dataset, **{"data": data, "valid": {}, "test": test, **changes})
+    path = folder / told["run"]
     path.mkdir(parents=True)
-    (path / "result.json").write_text(json.dumps(record))
+    (path / "result.json").write_text(json.dumps(told))
     np.savez(path / "ranks.npz", test_user=np.array([f"u{i}" for i in range(USERS)]), test_rank=ranks)
 
 

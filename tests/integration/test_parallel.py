@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from recbole_denoiser.core import jacobian, passes
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.runs import launch, pipeline
 
-VARIANTS = [
+VARIANTS: list[dict[str, Any]] = [
     {"estimator": "disarm", "beta": 0.1, "gamma": 0.01},
     {"estimator": "straight_through", "beta": 0.1},
     {"estimator": "ar", "mask": "content"},
@@ -32,7 +33,7 @@ VARIANTS = [
 ]
 
 
-SPLITS = [
+SPLITS: list[dict[str, Any]] = [
     {"eval_batch_size": 7},
     {"eval_batch_size": 1000},  # one batch: the second process has nothing to do
     {"eval_args.mode": "full", "eval_batch_size": 7, "metrics": ["Hit", "NDCG", "ItemCoverage"]},
@@ -91,7 +92,9 @@ def test_a_killed_process_ends_the_run_and_torchrun_resumes_it(workplace: Path, 
     def kill_one() -> None:
         while not (workplace / "saved" / "cut.last.pth").is_file():
             time.sleep(0.01)
-        os.kill(multiprocessing.active_children()[-1].pid, signal.SIGKILL)
+        victim = multiprocessing.active_children()[-1].pid
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
 
     threading.Thread(target=kill_one, daemon=True).start()
     with pytest.raises(UserError, match=r"ended by SIGKILL .* --resume"):

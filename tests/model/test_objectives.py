@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from toy_data import write_inter
 
 from recbole_denoiser.errors import UserError
 
-SAMPLED = {
+SAMPLED: dict[str, dict[str, Any]] = {
     "gBCE": {"loss_type": "gBCE", "train_negatives": 5, "gbce_t": 0.6},
     "SSM per position": {"loss_type": "SSM", "train_negatives": 5, "negative_sampling": "popularity"},
     "SSM shared": {"loss_type": "SSM", "train_negatives": 20, "negatives_shared": True},
@@ -21,7 +22,11 @@ SAMPLED = {
     },
     "SSM in batch": {"loss_type": "SSM", "train_negatives": 20, "negative_sampling": "in_batch"},
 }  # fmt: skip
-EVERY = {**SAMPLED, "CE": {"loss_type": "CE"}, "BCE shared": {"loss_type": "BCE", "negatives_shared": True}}
+EVERY: dict[str, dict[str, Any]] = {
+    **SAMPLED,
+    "CE": {"loss_type": "CE"},
+    "BCE shared": {"loss_type": "BCE", "negatives_shared": True},
+}
 
 
 @pytest.mark.parametrize("name", SAMPLED)
@@ -75,7 +80,12 @@ def test_both_passes_of_a_step_meet_the_same_negatives(settings: dict) -> None:
     built = build("SASRecDenoiser", settings, estimator="arm", **SAMPLED["SSM shared"])
     seen = []
     inner = built.model.objective.losses
-    built.model.objective.losses = lambda *given: seen.append(given[-1].tolist()) or inner(*given)
+
+    def watched(*given: Any) -> Any:
+        seen.append(given[-1].tolist())
+        return inner(*given)
+
+    built.model.objective.losses = watched
     built.model.train()
     built.model.calculate_loss(built.train_batch())
     built.model.calculate_loss(built.train_batch())

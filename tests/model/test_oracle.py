@@ -29,7 +29,8 @@ class Watched:
     """The oracle's rule, and what it made of each attention."""
 
     def __init__(self, rule: Any) -> None:
-        self.rule, self.seen = rule, []
+        self.rule = rule
+        self.seen: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, site: Site, call: AttentionCall) -> Tensor:
         M = self.rule(site, call)

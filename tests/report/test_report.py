@@ -142,10 +142,13 @@ def test_seeds_are_one_line(runs: list[Run], tmp_path: Path) -> None:
 
 
 def test_kept_axes_start_at_0(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = []
-    monkeypatch.setattr(
-        canvas, "save", lambda figure, stem, plain_text: limits.extend(axis.get_ylim() for axis in figure.axes) or []
-    )
+    limits: list[tuple[float, float]] = []
+
+    def save(figure: Any, stem: Path, plain_text: bool) -> list[Path]:
+        limits.extend(axis.get_ylim() for axis in figure.axes)
+        return []
+
+    monkeypatch.setattr(canvas, "save", save)
     kept_figure(group_seeds(runs[:2]), tmp_path / "kept")
     assert limits == [(0, 102)] * 2
 

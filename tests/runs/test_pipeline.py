@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.model.base import SequenceModel
+from recbole_denoiser.model.base import Batch, SequenceModel
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.training import checkpoint
 
@@ -135,7 +135,7 @@ def test_a_loss_that_the_denoiser_finds_nonfinite_is_skipped_or_stops(
 ) -> None:
     losses, calls = SequenceModel.position_losses, 0
 
-    def position_losses(self: SequenceModel, states: torch.Tensor, batch: object) -> tuple[torch.Tensor, torch.Tensor]:
+    def position_losses(self: SequenceModel, states: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         nonlocal calls
         calls += 1
         total, positive = losses(self, states, batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -60,7 +61,7 @@ def test_a_failed_write_leaves_the_old_file(workplace: Path) -> None:
     checkpoint.save({"state_dict": {}, "config": {}}, file)
     before = file.read_bytes()
 
-    def fail(stream: object) -> None:
+    def fail(stream: IO[bytes]) -> None:
         stream.write(b"half")
         raise OSError(28, "No space left on device")
 
@@ -85,7 +86,7 @@ def test_resumed_run_equals_uninterrupted(
     whole = pipeline.run(model, "toy", flags={**flags, "run_name": "whole"})
     fit_epoch = SequenceTrainer._fit_epoch
 
-    def interrupted(self: SequenceTrainer, epoch: int, *args: object) -> dict:
+    def interrupted(self: SequenceTrainer, epoch: int, *args: Any) -> dict:
         if epoch == 2:
             raise KeyboardInterrupt
         return fit_epoch(self, epoch, *args)

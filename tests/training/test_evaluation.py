@@ -27,6 +27,7 @@ class SameNegatives:
 
     def __init__(self, loader: CandidateLoader) -> None:
         self.table: dict[tuple[int, int], torch.Tensor] = {}
+        assert loader.frozen is not None
         for user, item, negatives in zip(loader.user.tolist(), loader.positive.tolist(), loader.frozen, strict=True):
             self.table[user, item] = negatives
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ def test_a_run_follows_the_schedule_and_resumes_exactly(
     seen: list[list[float]] = []
     stop_at = -1
 
-    def watched(self: SequenceTrainer, train_data: object, epoch: int, **kwargs: object) -> dict:
+    def watched(self: SequenceTrainer, train_data: object, epoch: int, **kwargs: Any) -> dict:
         if epoch == stop_at:
             raise KeyboardInterrupt
         assert isinstance(self.optimizer, torch.optim.AdamW)
