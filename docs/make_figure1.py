@@ -85,7 +85,7 @@ def write_shop(folder: Path, count: int = 600, seed: int = 0) -> None:
 
 
 def train(folder: Path, **changes: Any) -> Path:
-    """Train on the shop; gives the folder of the run."""
+    """Train on the shop; returns the folder of the run."""
     from recbole_denoiser.runs import pipeline
 
     write_shop(folder / "data")

@@ -12,12 +12,14 @@ _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (such as text direct
 
 
 class UserError(Exception):
-    """What is wrong, where, and what is allowed, in words for a person::
+    """What is wrong, where, and what is allowed, in words for a person.
 
-    try:
-        run("SASRecDenoiser", "no-such-data")
-    except UserError as error:
-        print(error)
+    >>> from recbole_denoiser import DenoiserConfig
+    >>> try:
+    ...     DenoiserConfig(max_length=50, estimator="arms")
+    ... except UserError as error:
+    ...     print(error)
+    Denoiser setting estimator is 'arms'; allowed: ...
     """
 
 

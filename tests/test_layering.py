@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,12 @@ def test_no_file_is_long() -> None:
     lines = {str(file.relative_to(checkout)): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
     assert len(lines) > len(MODULES)
     assert not {file: count for file, count in lines.items() if count > 300}
+
+
+def test_every_class_has_a_name_of_its_own() -> None:
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in MODULES]
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert not [name for name, count in names.items() if count > 1]
 
 
 @pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(PACKAGE)))

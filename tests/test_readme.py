@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
-import recbole_denoiser
 from recbole_denoiser.cli.main import COMMANDS
 
 CHECKOUT = Path(__file__).parents[1]
@@ -42,15 +39,3 @@ def test_links_lead_somewhere(file: str) -> None:
     local = [target for target in targets if "://" not in target]
     assert local, "no link to check"
     assert not [target for target in local if not (path.parent / target).exists()]
-
-
-@pytest.mark.parametrize("name", [name for name in recbole_denoiser.__all__ if name != "__version__"])
-def test_public_names_are_explained_by_an_example(name: str) -> None:
-    text = inspect.getdoc(getattr(recbole_denoiser, name)) or ""
-    assert ">>>" in text or "::" in text, f"{name} has no example in its docstring"
-
-
-def test_public_names_come_from_where_they_are_said_to() -> None:
-    for name, place in recbole_denoiser._PLACES.items():
-        assert hasattr(importlib.import_module(f"recbole_denoiser.{place}"), name)
-    assert set(recbole_denoiser._PLACES) | {"__version__"} == set(recbole_denoiser.__all__)

@@ -1,4 +1,4 @@
-"""A warning that points at this package's code fails the test that met it (setup.cfg)."""
+"""A warning that points at this package's code fails the test in which it occurs (setup.cfg)."""
 
 from __future__ import annotations
 

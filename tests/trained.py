@@ -36,7 +36,7 @@ def shop_run(away: Path, figure1: ModuleType) -> Path:
 
 @pytest.fixture(scope="session")
 def train_toy(away: Path, toy: Path) -> Any:
-    """``train_toy(model, **settings)`` gives the folder of a run on the toy data."""
+    """``train_toy(model, **settings)`` returns the folder of a run on the toy data."""
 
     def train(model: str = "SASRecDenoiser", **changes: Any) -> Path:
         flags: dict[str, Any] = {

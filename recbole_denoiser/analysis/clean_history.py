@@ -89,5 +89,5 @@ class HistoryCleaner:
         around = [k for k in range(max(0, place - window), min(len(tokens), place + window + 1)) if k != place]
         item, table = code.get(tokens[place]), self.detector.statistics.counts.table
         known = [code[tokens[k]] for k in around if tokens[k] in code]
-        met = 0 if item is None else sum(1 for other in known if table[item, other] > 0)
-        return f"near {met} of its {len(around)} neighbours in other histories"
+        near = 0 if item is None else sum(1 for other in known if table[item, other] > 0)
+        return f"near {near} of its {len(around)} neighbours in other histories"

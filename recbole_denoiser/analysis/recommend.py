@@ -111,10 +111,18 @@ class Recommendations:
 
 
 class Recommender:
-    """A trained model with its item tokens and titles::
+    """A trained model with its item tokens and titles.
 
-    recommender = Recommender.load("results/my-run")
-    recommender.recommend([["1", "50", "172"]], k=5)
+    >>> import pandas as pd
+    >>> from recbole_denoiser import run
+    >>> rows = [(f"u{user}", f"i{(user + step) % 15}", step) for user in range(30) for step in range(7)]
+    >>> frame = pd.DataFrame(rows, columns=["who", "what", "when"])
+    >>> quick = {"epochs": 1, "eval_args.mode": "full", "state": "ERROR"}
+    >>> result = run("SASRecDenoiser", data=frame, user="who", item="what", time="when", flags=quick)
+    >>> recommender = Recommender.load(f"results/{result['run']}")
+    >>> best = recommender.recommend([["i1", "i2", "i3"]], k=4)
+    >>> best.scores.shape, set(best.items[0]) & {"i1", "i2", "i3"}
+    ((1, 4), set())
     """
 
     def __init__(self, run: OpenRun) -> None:

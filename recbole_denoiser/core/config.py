@@ -20,9 +20,10 @@ ESTIMATORS = ("ar", "arm", "disarm", "reinforce", "straight_through", "hard_conc
 
 @dataclass(frozen=True)
 class DenoiserConfig:
-    """All settings of one denoiser. A wrong value raises UserError with the key, the value and what is allowed::
+    """All settings of one denoiser. A wrong value raises UserError with the key, the value and what is allowed.
 
-    DenoiserConfig(max_length=50, estimator="arm", beta=0.01)
+    >>> DenoiserConfig(max_length=50, beta=0.01).beta
+    0.01
     """
 
     max_length: int = setting(

@@ -35,10 +35,18 @@ from recbole_denoiser.errors import UserError
 def denoise(model: nn.Module, config: DenoiserConfig) -> Denoiser:
     """Attach trainable attention masks to an existing model; `detach()` of the result undoes it.
 
-    A refused setting leaves the model as it was::
+    A refused setting leaves the model as it was.
 
-        denoiser = denoise(model, DenoiserConfig(max_length=50, beta=0.02))
-        denoiser.loss(lambda: model.losses_per_position(batch), valid=batch.items != 0).total.backward()
+    >>> import torch
+    >>> from recbole_denoiser import DenoiserConfig, denoise
+    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
+    >>> denoiser = denoise(model, DenoiserConfig(max_length=5, causal=False, beta=0.02))
+    >>> x = torch.randn(3, 5, 8)
+    >>> result = denoiser.loss(lambda: model(x).square().mean(-1))  # losses per position [3, 5]
+    >>> result.total.backward()
+    >>> all(parameter.grad is not None for parameter in denoiser.parameters())
+    True
     """
     sites = attach_sites(model, config.sites)
     try:
@@ -52,11 +60,18 @@ class Denoiser(nn.Module):
     """Masks of all attention layers of one model, and the loss that trains them.
 
     It may be made a submodule of the model it serves: it holds the mask parameters only and points at the model's
-    layers through plain objects. Outside loss() the gate of inference acts on the attention::
+    layers through plain objects. Outside loss() the gate of inference acts on the attention.
 
-        denoiser.kept_share()  # per layer
-        torch.save(denoiser.state_dict(), "masks.pt")  # they are not in the model's own state_dict
-        denoiser.detach()
+    >>> import torch
+    >>> from recbole_denoiser import DenoiserConfig, denoise
+    >>> layer = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> model = torch.nn.TransformerEncoder(layer, num_layers=2, enable_nested_tensor=False)
+    >>> denoiser = denoise(model, DenoiserConfig(max_length=5, causal=False, beta=0.02))
+    >>> denoiser.kept_share()  # per layer; every gate is open at first
+    [1.0, 1.0]
+    >>> "masks.0.phi" in denoiser.state_dict()  # and not in the model's own: save both
+    True
+    >>> denoiser.detach()  # the model is as it was
     """
 
     def __init__(self, sites: list[Site], config: DenoiserConfig) -> None:

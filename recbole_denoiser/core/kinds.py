@@ -45,9 +45,20 @@ def register_attention(
 
     softmax: name of the child module that turns scores into weights. dropout: name of the child that gets the weights.
     attach: a function that makes the module call ``site.attend(scores)`` or ``site.multiply(weights)`` and returns how
-    to undo that. Nothing given: the module calls a softmax function or F.scaled_dot_product_attention::
+    to undo that. Nothing given: the module calls a softmax function or F.scaled_dot_product_attention.
 
-        register_attention(MyAttention, softmax="normalise")
+    >>> import torch
+    >>> class MyAttention(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.normalise = torch.nn.Softmax(-1)
+    ...
+    ...     def forward(self, x):
+    ...         return self.normalise(x @ x.transpose(1, 2)) @ x
+    >>> register_attention(MyAttention, softmax="normalise")
+    >>> from recbole_denoiser import DenoiserConfig, denoise
+    >>> len(denoise(torch.nn.Sequential(MyAttention()), DenoiserConfig(max_length=5, causal=False)).sites)
+    1
     """
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise UserError(f"register_attention takes a class of modules, not {kind!r}.")

@@ -23,8 +23,8 @@ class SeenItems:
         keys.sort()
         keys = keys[np.diff(keys, prepend=-1) != 0]
         self.keys = torch.from_numpy(keys)
-        met = np.bincount(keys // n_items) if len(keys) else np.zeros(1, dtype=np.int64)
-        self.met = torch.from_numpy(met)  # [users] how many different items each user has interacted with
+        count = np.bincount(keys // n_items) if len(keys) else np.zeros(1, dtype=np.int64)
+        self.count = torch.from_numpy(count)  # [users] how many different items each user has interacted with
 
     def contain(self, user: Tensor, item: Tensor) -> Tensor:
         """Whether each user has interacted with the item; ``user`` broadcasts against ``item``."""
@@ -34,7 +34,7 @@ class SeenItems:
 
     def require_unmet(self, count: int) -> None:
         """UserError unless every user has at least ``count`` items left to draw."""
-        fewest = self.n_items - 1 - int(self.met.max())
+        fewest = self.n_items - 1 - int(self.count.max())
         if fewest < count:
             raise UserError(
                 f"{count} negative item(s) per user are needed, but a user has all but {fewest} of the "
@@ -70,12 +70,12 @@ class NegativeSampler:
         """[B] users -> [B, length, count] items."""
         user = user.view(-1, 1, 1).expand(-1, length, self.count)
         item = self._items(tuple(user.shape))
-        met = self.histories.contain(user, item).nonzero(as_tuple=True)
-        while len(met[0]):
-            redrawn = self._items(tuple(met[0].shape))
-            item[met] = redrawn
-            again = self.histories.contain(user[met], redrawn)
-            met = tuple(index[again] for index in met)
+        seen = self.histories.contain(user, item).nonzero(as_tuple=True)
+        while len(seen[0]):
+            redrawn = self._items(tuple(seen[0].shape))
+            item[seen] = redrawn
+            again = self.histories.contain(user[seen], redrawn)
+            seen = tuple(index[again] for index in seen)
         return item
 
 

@@ -67,7 +67,7 @@ class _Draw:
         self.user, self.item = columns[fields.user].numpy(), columns[fields.item].numpy()  # [N]
         held_out = (view.phase == VALID) | (view.phase == TEST)
         self.forbidden = SeenItems(self.user[held_out], self.item[held_out], n_items)
-        if n_items - 1 - int(self.forbidden.met.max()) < 2:
+        if n_items - 1 - int(self.forbidden.count.max()) < 2:
             raise self._impossible(f"with {n_items - 1} items there is none")
         self.random = np.random.default_rng((seed, _STREAM))
         self.eligible = view.training

@@ -31,10 +31,15 @@ def detect_noise(
 
     data: a list with one sequence of items per user, oldest first; or a frame with the columns `user`, `item` and,
     where there are times, `time`. text: what items say about themselves: a mapping from item to text, or for a frame
-    the names of its columns. more: further fields of `Settings`. The posterior has the order of the input::
+    the names of its columns. more: further fields of `Settings`. The posterior has the order of the input.
 
-        report = detect_noise(frame, user="user_id", item="item_id", time="timestamp")
-        clean = frame[~report.remove]
+    >>> import pandas as pd
+    >>> rows = [(user, "abcdef"[(user + step) % 6], step) for user in range(30) for step in range(5)]
+    >>> frame = pd.DataFrame(rows, columns=["who", "what", "when"])
+    >>> report = detect_noise(frame, user="who", item="what", time="when")
+    >>> clean = frame[~report.remove]
+    >>> report.posterior.shape
+    (150,)
     """
     if isinstance(data, pd.DataFrame):
         flat = from_frame(data, user, item, time, text)

@@ -30,10 +30,15 @@ class Detector:
     """Statistics of the users outside the first fold, the classifiers, the shares and the posterior.
 
     Statistics of a part of the users, so that what a new user meets is what the classifiers were fitted on. A user of
-    the data is better looked up in the report: here own pairs are among the counts and make own items look at home::
+    the data is better looked up in the report: here own pairs are among the counts and make own items look at home.
 
-        detect_noise(sequences).detector.save("kept")
-        Detector.load("kept").score(["alien", "aliens", "bambi"])  # posterior of each item, of a user it has never seen
+    >>> from recbole_denoiser import detect_noise
+    >>> films, cartoons = ["alien", "aliens", "predator"], ["bambi", "dumbo", "pinocchio"]
+    >>> report = detect_noise([films, cartoons, [*films, "bambi"]] * 20)
+    >>> file = report.detector.save("kept.npz")
+    >>> posterior = Detector.load(file).score(["alien", "aliens", "bambi"])  # of a user that it has never seen
+    >>> posterior.shape
+    (3,)
     """
 
     settings: Settings

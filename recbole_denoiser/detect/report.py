@@ -16,11 +16,16 @@ class NoiseReport:
     """Posterior of being noise per interaction, and what to expect of it on this data.
 
     `posterior` and `remove` have the order of the input: a flat array for flat arrays and frames, a list of arrays for
-    a list of sequences. Everything "expected" comes from injected items that were scored like the data::
+    a list of sequences. Everything "expected" comes from injected items that were scored like the data.
 
-        report = detect_noise(sequences)
-        print(report)  # share of noise with its interval, AUC, precision and recall to expect
-        report.share, report.posterior[0], report.remove[0]
+    >>> from recbole_denoiser import detect_noise
+    >>> films, cartoons = ["alien", "aliens", "predator"], ["bambi", "dumbo", "pinocchio"]
+    >>> report = detect_noise([films, cartoons, [*films, "bambi"]] * 20)
+    >>> low, high = report.share_interval  # print(report) also tells the AUC, precision and recall to expect
+    >>> low <= report.share <= high
+    True
+    >>> len(report.posterior), len(report.posterior[0]), len(report.remove[2])
+    (60, 3, 4)
     """
 
     posterior: Any  # [rows]: probability of being noise

@@ -22,7 +22,7 @@ from recbole_denoiser.experiments.attempt import Attempt
 from recbole_denoiser.experiments.cell import write_cell
 from recbole_denoiser.experiments.engines import Engine, engine, reason_of
 from recbole_denoiser.experiments.plan import PlannedRun
-from recbole_denoiser.experiments.progress import Progress
+from recbole_denoiser.experiments.progress import GridProgress
 from recbole_denoiser.runs.record import RESULT_FILE
 
 LOG_FILE = "log.txt"
@@ -75,7 +75,7 @@ class _Grid:
         self.waiting = deque(cell for cell in cells if not cell.finished)
         self.running: dict[Future[str | None], PlannedRun] = {}
         self.outcome = Outcome()
-        self.progress = Progress(cells, 1)
+        self.progress = GridProgress(cells, 1)
 
     def work(self) -> None:
         # never more than can run: Dask blames a killed worker's whole queue for its end, and shards may be worked on

@@ -12,7 +12,7 @@ from recbole_denoiser.experiments.plan import PlannedRun
 from recbole_denoiser.runs.record import read_result
 
 
-class Progress:
+class GridProgress:
     """A bar for the whole grid and a line for each cell that ends."""
 
     def __init__(self, cells: Sequence[PlannedRun], jobs: int) -> None:

@@ -22,7 +22,7 @@ from recbole_denoiser.runs.record import Run
 
 
 @dataclass(frozen=True)
-class Share:
+class RecoveredShare:
     """One method on one data set by one metric."""
 
     label: str
@@ -64,7 +64,7 @@ def ratio_interval(
     return float(low), float(high)
 
 
-def recovered_shares(runs: Sequence[Run], plain: str, oracle: str, metrics: Sequence[str]) -> list[Share]:
+def recovered_shares(runs: Sequence[Run], plain: str, oracle: str, metrics: Sequence[str]) -> list[RecoveredShare]:
     """Every other label on every data set that has both the plain and the oracle runs."""
     groups = group_runs(runs)
     found = []
@@ -78,7 +78,7 @@ def recovered_shares(runs: Sequence[Run], plain: str, oracle: str, metrics: Sequ
             share = recovered(method, base, best)
             interval = None if share is None else ratio_interval(method_values, plain_values, oracle_values)
             users = len(plain_values)
-            found.append(Share(label, dataset, metric, base, method, best, share, interval, len(group), users))
+            found.append(RecoveredShare(label, dataset, metric, base, method, best, share, interval, len(group), users))
     return found
 
 
@@ -95,7 +95,7 @@ def _aligned(groups: Sequence[Sequence[Run]], metric: str) -> list[np.ndarray]:
 _HEAD = ("Model", "Data set", "Metric", "Seeds", "Users", "Plain", "Method", "Oracle removal", "Recovered", "95 %")
 
 
-def _texts(share: Share) -> list[str]:
+def _texts(share: RecoveredShare) -> list[str]:
     low_high = "-" if share.interval is None else f"{share.interval[0]:.0%} to {share.interval[1]:.0%}"
     values = [f"{value:.4f}" for value in (share.plain, share.method, share.oracle)]
     part = "-" if share.recovered is None else f"{share.recovered:.0%}"
@@ -103,7 +103,7 @@ def _texts(share: Share) -> list[str]:
     return [*names, str(share.seeds), f"{share.users:,}", *values, part, low_high]
 
 
-def to_markdown(shares: Sequence[Share]) -> str:
+def to_markdown(shares: Sequence[RecoveredShare]) -> str:
     """A table, one line per model, data set and metric."""
     lines = ["| " + " | ".join(_HEAD) + " |", "|---|---|---|" + "---:|" * (len(_HEAD) - 3)]
     lines += ["| " + " | ".join(text.replace("|", "\\|") for text in _texts(share)) + " |" for share in shares]
@@ -111,7 +111,7 @@ def to_markdown(shares: Sequence[Share]) -> str:
     return "\n".join([*lines, "", note]) + "\n"
 
 
-def to_latex(shares: Sequence[Share]) -> str:
+def to_latex(shares: Sequence[RecoveredShare]) -> str:
     """The same as a tabular for booktabs."""
     rows = [" & ".join(latex_text(text) for text in _texts(share)) + r" \\" for share in shares]
     head = " & ".join(latex_text(text) for text in _HEAD) + r" \\"
@@ -120,7 +120,7 @@ def to_latex(shares: Sequence[Share]) -> str:
     return "\n".join([*begin, *rows, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def to_csv(shares: Sequence[Share]) -> str:
+def to_csv(shares: Sequence[RecoveredShare]) -> str:
     """The same with unrounded numbers; empty where there is none."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

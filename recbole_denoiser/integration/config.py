@@ -70,9 +70,10 @@ def check_order(final: dict[str, Any]) -> None:
 
 
 class Config(RecBoleConfig):
-    """Configuration of a run. Precedence as in RecBole: flags over ``config_dict`` over files over defaults::
+    """Configuration of a run. Precedence as in RecBole: flags over ``config_dict`` over files over defaults.
 
-    Config("SASRecDenoiser", "ml-100k", config_dict={"beta": 0.01})["beta"]
+    >>> Config("SASRecDenoiser", "ml-100k", config_dict={"beta": 0.5}, flags={"beta": 0.25})["beta"]
+    0.25
     """
 
     def __init__(

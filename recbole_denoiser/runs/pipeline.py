@@ -134,10 +134,15 @@ def run(
     ``dataset`` names a data set of data_path (ml-100k). Instead, ``data`` is a DataFrame with a row per interaction;
     ``user``, ``item``, ``time`` and perhaps ``title`` name its columns, and ``core`` = k keeps users and items with k
     interactions. It becomes the data set ``<result_dir>/data/<dataset>-<hash of the rows>/``, where the run finds it
-    again; the same rows have the same name::
+    again; the same rows have the same name.
 
-        result = run("SASRecDenoiser", "ml-100k", flags={"epochs": 5})
-        result["test"]["ndcg@10"]
+    >>> import pandas as pd
+    >>> rows = [(f"u{user}", f"i{(user + step) % 15}", step) for user in range(30) for step in range(7)]
+    >>> frame = pd.DataFrame(rows, columns=["who", "what", "when"])
+    >>> quick = {"epochs": 1, "eval_args.mode": "full", "state": "ERROR"}
+    >>> result = run("SASRecDenoiser", data=frame, user="who", item="what", time="when", flags=quick)
+    >>> len(result["epochs"]), sorted(result["test"])[:2]
+    (1, ['hit@10', 'hit@5'])
     """
     if data is None:
         return run_config(Config(model, dataset or "ml-100k", config_files, config_dict, flags), trust_checkpoint)

@@ -198,7 +198,7 @@ def check_finite(scores: Tensor) -> None:
     """A NaN score would silently become a metric."""
     if torch.isnan(scores).any():
         raise UserError(
-            "The model gives NaN scores: its weights are not finite. Lower learning_rate, mask_learning_rate "
+            "The model returns NaN scores: its weights are not finite. Lower learning_rate, mask_learning_rate "
             "or gamma, or set clip_grad_norm."
         )
 

@@ -32,8 +32,8 @@ def sequences(data: pipeline.Data, part: str) -> list[tuple[str, tuple[str, ...]
     )
 
 
-def met(data: pipeline.Data) -> set[tuple[str, str]]:
-    """What each user counts as having met when negatives are drawn, as tokens."""
+def counted(data: pipeline.Data) -> set[tuple[str, str]]:
+    """What each user counts as having interacted with when negatives are drawn, as tokens."""
     dataset = data.train._dataset
     keys = dataset.inter_feat.negatives.histories.keys.numpy()
     users, items = dataset.field2id_token["user_id"], dataset.field2id_token["item_id"]
@@ -63,7 +63,7 @@ def test_removal_equals_a_file_without_those_rows(
     for part in ("train", "valid", "test"):
         assert sequences(cleaned, part) == sequences(by_hand, part)
     if model == "SASRecDenoiser":
-        assert met(cleaned) == met(by_hand)
+        assert counted(cleaned) == counted(by_hand)
     assert sequences(cleaned, "test") != sequences(whole, "test")
     for part in ("valid", "test"):  # who is asked for what, among which candidates, does not change
         before, after = getattr(whole, part), getattr(cleaned, part)

@@ -47,7 +47,7 @@ def without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_experiment(toy: Path) -> list[str]:
-    """mine.yaml with two models; gives the arguments of reproduce."""
+    """mine.yaml with two models; returns the arguments of reproduce."""
     content = {
         "datasets": ["toy"],
         "seeds": [1],
@@ -263,14 +263,14 @@ def test_shards_work_side_by_side_and_one_grid_alone(workplace: Path) -> None:
 
 
 def test_time_left_comes_from_similar_runs(workplace: Path) -> None:
-    from recbole_denoiser.experiments.progress import Progress, duration
+    from recbole_denoiser.experiments.progress import GridProgress, duration
 
     slow = [PlannedRun("slow", "", "big", i, (), {}, f"s{i}", Path(f"s{i}")) for i in range(3)]
     quick = [PlannedRun("quick", "", "big", i, (), {}, f"q{i}", Path(f"q{i}")) for i in range(3)]
     for run, seconds in ((slow[0], 100), (quick[0], 10)):
         run.folder.mkdir()
         (run.folder / "result.json").write_text(json.dumps({"seconds": seconds}))
-    progress = Progress([*slow, *quick], jobs=2)
+    progress = GridProgress([*slow, *quick], jobs=2)
     assert progress.time_left() == pytest.approx((100 + 100 + 10 + 10) / 2)
     progress.failed(slow[1], "boom")
     assert progress.time_left() == pytest.approx((100 + 10 + 10) / 2)

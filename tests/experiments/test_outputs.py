@@ -13,9 +13,11 @@ import pytest
 import yaml
 from small_grid import SmallGrid, make_once
 
+from recbole_denoiser.analysis import pruning
 from recbole_denoiser.cli.main import main
 from recbole_denoiser.experiments import plots
 from recbole_denoiser.experiments.plan import load_experiment
+from recbole_denoiser.runs.reopen import open_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -86,7 +88,13 @@ def test_pruning_is_measured_where_there_is_noise_and_attention(small_grid: Smal
     rows = list(csv.DictReader((reported / "pruning.csv").open()))
     assert {(row["model"], row["train_noise"]) for row in rows} == {("SASRec", "0.25"), ("content", "0.25")}
     assert all(row["gate_auc"] == "" for row in rows if row["model"] == "SASRec")
-    assert all(0 <= float(row["gate_auc"]) <= 1 for row in rows if row["model"] == "content")
+    cells = {str(c.seed): c for c in small_grid.planned if c.label == "content" and c.point == (("train_noise", 0.25),)}
+    measured = {seed: pruning.measure(open_run(cell.folder)) for seed, cell in cells.items()}
+    told = [row for row in rows if row["model"] == "content"]
+    assert len(told) == 4
+    for row in told:
+        layer = measured[row["seed"]].layers[int(row["layer"]) - 1]
+        assert float(row["gate_auc"]) == layer.gate_auc and float(row["pruned"]) == layer.pruned
 
 
 def test_a_part_of_the_grid_is_reported_as_such(

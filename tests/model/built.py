@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -72,7 +73,7 @@ def attention_of(built: Built, interaction: Any) -> list[Tensor]:
 
 
 def check_run(model: str, settings: dict[str, Any], way: tuple[str, str, str], **flags: Any) -> dict[str, Any]:
-    """A run by the standard path: the loss falls, and the checkpoint gives the same scores again."""
+    """A run by the standard path: the loss falls, and the checkpoint returns the same scores."""
     rows, loss, start = way
     flags = {
         **settings,
@@ -122,14 +123,16 @@ def check_open_masks_change_nothing(plain: str, denoised: str, settings: dict[st
 
 
 def check_one_user(model: str, settings: dict[str, Any], folder: Path) -> None:
-    """One user has met every item: no negatives to draw, which is told; with the softmax over all items it runs."""
+    """One user has interacted with every item: no negatives to draw, which is told; with the softmax over all items it runs."""
     write_inter(folder, "single", [("u", f"i{step % 12}", 60.0 * step) for step in range(14)])
     flags = {**settings, "data_path": str(folder), "eval_args.mode": "full", "epochs": 10, "learning_rate": 0.01}
     with pytest.raises(UserError, match="negative item"):
         build(model, flags, dataset="single")
     result = pipeline.run(model, "single", flags={**flags, **small(model), "loss_type": "CE"})
     losses = [record["losses"]["rec"] for record in result["epochs"]]
-    assert losses[-1] < losses[0] and 0 <= result["test"]["hit@10"] <= 1
+    assert losses[-1] < losses[0]
+    (rank,) = np.load(f"results/{result['run']}/ranks.npz")["test_rank"]
+    assert result["test"]["hit@10"] == float(rank <= 10)
 
 
 def check_denoiser_trains(model: str, settings: dict[str, Any], **flags: Any) -> None:

@@ -121,7 +121,7 @@ def test_a_universe_of_two_items(workplace: Path, settings: dict, name: str) -> 
     rec = built.model.calculate_loss(built.train_batch())[0]
     rec.backward()
     assert torch.isfinite(rec)
-    with pytest.raises(UserError, match="negative item"):  # every user has met both
+    with pytest.raises(UserError, match="negative item"):  # every user has interacted with both
         build("SASRecDenoiser", flags, dataset="two", loss_type="gBCE")
 
 

@@ -21,7 +21,7 @@ METRICS = ["Hit", "NDCG", "MRR", "Recall", "Precision", "MAP", "GAUC"]
 
 
 class SameNegatives:
-    """RecBole's sampler interface, giving the frozen negatives of the user."""
+    """RecBole's sampler interface, with the frozen negatives of the user."""
 
     phase = "test"
 
@@ -59,16 +59,23 @@ def test_metrics_that_need_item_ids(workplace: Path, settings: dict) -> None:
     flags = {
         **settings,
         "metrics": ["Hit", "ItemCoverage", "AveragePopularity"],
-        "valid_metric": "Hit@10",
-        "topk": [10],
+        "valid_metric": "Hit@3",
+        "topk": [3],
     }
     config = Config("SASRecDenoiser", "toy", flags=flags)
     data = load_data(config)
     trainer = trainer_class("SASRecDenoiser")(config, build_model(config, data.train._dataset))
     trainer.eval_collector.data_collect(data.train)
     result = trainer.evaluate(data.test, load_best_model=False)
-    assert 0 < result["itemcoverage@10"] <= 1
-    assert result["averagepopularity@10"] > 1
+    best = []
+    for interaction, candidates in data.test:
+        with torch.no_grad():
+            scores = trainer.model.score_candidates(interaction, candidates)
+        best.append(candidates.gather(1, scores.topk(3).indices))
+    items = torch.cat(best).flatten().tolist()
+    assert result["itemcoverage@3"] == pytest.approx(len(set(items)) / data.dataset.item_num, abs=1e-4)
+    count = data.train.dataset.counter("item_id")
+    assert result["averagepopularity@3"] == pytest.approx(np.mean([count[item] for item in items]), abs=1e-4)
 
 
 def test_evaluating_twice_gives_the_same(workplace: Path, settings: dict) -> None:
