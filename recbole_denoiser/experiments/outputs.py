@@ -62,7 +62,7 @@ def write_outputs(experiment: Experiment, planned: Sequence[PlannedRun], folder:
     return files
 
 
-def _recovered(experiment: Experiment, finished: Sequence[Finished]) -> list[recovered.Share]:
+def _recovered(experiment: Experiment, finished: Sequence[Finished]) -> list[recovered.RecoveredShare]:
     """What each model wins back of what noise costs; nothing where the plain or the oracle runs are missing."""
     if not experiment.recovered:
         return []

@@ -119,7 +119,7 @@ def test_other_models_are_recorded(train_toy: Any, tmp_path: Path, model: str, c
     items, length = samples(recommender)
     program = torch.export.load(export(recommender, "pt2", tmp_path, K)).module()
     best, scores = program(torch.from_numpy(items), torch.from_numpy(length))
-    same(best.numpy(), scores.detach().numpy(), expected(recommender, items, length))
+    same((best.numpy(), scores.detach().numpy()), expected(recommender, items, length))
 
 
 @pytest.mark.parametrize(("model", "reason"), [("TiSASRec", "time of every item"), ("SSEPT", "reads the user")])

@@ -107,7 +107,8 @@ def test_item_texts_are_all_words_of_an_item(tmp_path: Path) -> None:
     config: Any = {"data_path": str(tmp_path / "shop"), "dataset": "shop", "field_separator": "\t",
                    "encoding": "utf-8", "ITEM_ID_FIELD": "item_id"}  # fmt: skip
     assert item_texts(config) == {"1": 'A "long lens Nikon', "2": " Canon"}
-    assert item_texts({**config, "dataset": "other"}) == {}
+    config["dataset"] = "other"
+    assert item_texts(config) == {}
 
 
 def test_texts_reach_the_detector_by_item(
