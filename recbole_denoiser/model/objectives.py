@@ -52,12 +52,13 @@ class Objective:
             loss = cross_entropy(state, weight, bias, target)
             return loss, loss
         assert negatives is not None
-        r_pos = model.scores(state, target[:, None]).squeeze(1)  # [P]
         if negatives.dim() == 1:
+            r_pos = model.scores(state, target[:, None]).squeeze(1)  # [P]
             r_neg = F.linear(state, F.embedding(negatives, weight), None if bias is None else bias[negatives])
             r_neg = r_neg.masked_fill(negatives == target[:, None], -torch.inf)  # [P, k]
-        else:
-            r_neg = model.scores(state, negatives)  # [P, k]
+        else:  # one look-up for both: each would make a gradient of the size of the whole table
+            scores = model.scores(state, torch.cat([target[:, None], negatives], dim=1))  # [P, 1 + k]
+            r_pos, r_neg = scores[:, 0], scores[:, 1:]
         if self.loss_type == "SSM":
             if self.log_q is None:
                 return sampled_softmax(r_pos, r_neg)

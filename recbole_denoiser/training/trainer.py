@@ -23,6 +23,7 @@ from recbole_denoiser.errors import NonFiniteLossError, UserError
 from recbole_denoiser.integration import parallel
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.training.evaluation import RankCollector
+from recbole_denoiser.training.optimizer import fused
 from recbole_denoiser.training.resuming_trainer import ResumingTrainer
 from recbole_denoiser.training.schedule import learning_rates
 
@@ -51,12 +52,12 @@ class SequenceTrainer(ResumingTrainer):
     def _build_optimizer(self, **kwargs: Any) -> torch.optim.Optimizer:
         """Phi gets its own learning rate and no weight decay, which would pull every mask towards 0.5."""
         masks = self.model.mask_parameters() if isinstance(self.model, MaskedModel) else []
-        if not masks:
-            return super()._build_optimizer(**kwargs)
-        known = {id(parameter) for parameter in masks}
-        backbone = [parameter for parameter in self.model.parameters() if id(parameter) not in known]
-        phi = {"params": masks, "lr": self.config["mask_learning_rate"], "weight_decay": 0.0}
-        return super()._build_optimizer(params=[{"params": backbone}, phi], **kwargs)
+        if masks:
+            known = {id(parameter) for parameter in masks}
+            backbone = [parameter for parameter in self.model.parameters() if id(parameter) not in known]
+            phi = {"params": masks, "lr": self.config["mask_learning_rate"], "weight_decay": 0.0}
+            kwargs["params"] = [{"params": backbone}, phi]
+        return fused(super()._build_optimizer(**kwargs))
 
     def fit(
         self,
@@ -181,7 +182,8 @@ class SequenceTrainer(ResumingTrainer):
             self.scaler.unscale_(self.optimizer)
             clip_grad_norm_(self.model.parameters(), **self.clip_grad_norm)
         if not self.enable_scaler:
-            norms = [p.grad.norm() for p in self.model.parameters() if p.grad is not None]
+            trained = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            norms = torch._foreach_norm([parameter.grad for parameter in trained if parameter.grad is not None])
             if not torch.isfinite(torch.stack(norms).sum()):
                 return self._nonfinite("gradient", epoch, step)
         self.scaler.step(self.optimizer)

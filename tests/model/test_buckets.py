@@ -83,10 +83,11 @@ def test_loader_gives_all_rows_cut_to_the_longest(settings: dict, monkeypatch: p
 
 @pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser", "TiSASRec", "SSEPTDenoiser"])
 @pytest.mark.parametrize("loss", ["BCE", "CE"])
-def test_same_rows_have_the_same_loss_and_gradient(settings: dict, model: str, loss: str) -> None:
-    """Cut to the longest row or padded to n: Phi, positions and targets stay aligned to the end."""
+@pytest.mark.parametrize("masked", [True, False])
+def test_same_rows_have_the_same_loss_and_gradient(settings: dict, model: str, loss: str, masked: bool) -> None:
+    """Cut to the longest row or padded to n, with and without masks: Phi, positions and targets stay aligned to the end."""
     flags = {**settings, "loss_type": loss, "long_history": "windows", "sse_user": 0.0, "sse_item": 0.0,
-             "ft_ratio": 1.0, "random_keep": 0.5}  # fmt: skip
+             "ft_ratio": 1.0, "denoise": masked, "random_keep": 0.5 if masked else None}  # fmt: skip
     flags = {name: value for name, value in flags.items() if name[:3] != "sse" or model.startswith("SSEPT")}
     flags = {name: value for name, value in flags.items() if name != "ft_ratio" or model.startswith("BERT")}
     found = []
