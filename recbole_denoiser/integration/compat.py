@@ -197,8 +197,8 @@ def write_plain_checkpoints(trainer: Any) -> None:
     Writing the configuration as plain values makes RecBole's own ``torch.load`` calls work again, and such a
     file cannot run code. Of several processes only the first writes TensorBoard files.
     """
-    from recbole_denoiser.integration import parallel
     from recbole_denoiser.integration.registry import resolve
+    from recbole_denoiser.integration.trackers import writes_tensorboard
 
     def save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         save = resolve("recbole_denoiser.training.checkpoint", "save_recbole_checkpoint")
@@ -206,7 +206,7 @@ def write_plain_checkpoints(trainer: Any) -> None:
 
     get_tensorboard = trainer.get_tensorboard
     trainer.Trainer._save_checkpoint = save_checkpoint
-    trainer.get_tensorboard = lambda logger: get_tensorboard(logger) if parallel.rank() == 0 else _NoTensorBoard()
+    trainer.get_tensorboard = lambda logger: get_tensorboard(logger) if writes_tensorboard() else _NoTensorBoard()
 
 
 class _NoTensorBoard:

@@ -14,6 +14,7 @@ from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.key import Key
 from recbole_denoiser.integration.recbole_schema import RECBOLE_KEYS, key_like
+from recbole_denoiser.integration.trackers import TRACKER
 
 NOISE_KINDS = ("replace", "insert", "popularity", "segment")
 RUN_KEYS = [
@@ -129,6 +130,7 @@ RUN_KEYS = [
         "What a non-finite loss or gradient does: `stop` the run, or `skip` the step.",
         choices=("stop", "skip"),
     ),
+    TRACKER,
 ]
 
 BACKBONE_KEYS = [
@@ -234,7 +236,7 @@ PACKAGE_KEYS = {key.name: key for key in RUN_KEYS + BACKBONE_KEYS + BASELINE_KEY
 PLACES = frozenset({
     "data_path", "checkpoint_dir", "result_dir", "run_name", "label", "resume", "overwrite", "trust_checkpoint",
     "show_progress",
-    "device", "gpu_id", "use_gpu", "state", "log_wandb", "wandb_project", "worker", "save_dataset",
+    "device", "gpu_id", "use_gpu", "state", "log_wandb", "wandb_project", "tracker", "worker", "save_dataset",
     "dataset_save_path", "save_dataloaders", "dataloaders_save_path", "num_threads", "nproc", "ip", "port",
     "config_files",
 })  # fmt: skip

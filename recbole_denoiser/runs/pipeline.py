@@ -18,7 +18,7 @@ from recbole_denoiser.data.buckets import training_loader
 from recbole_denoiser.data.needs import check_needs
 from recbole_denoiser.data.prepare.events import Columns, prepare_frame
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration import parallel
+from recbole_denoiser.integration import parallel, trackers
 from recbole_denoiser.integration.config import Config
 from recbole_denoiser.integration.memory import keep_freed_memory
 from recbole_denoiser.integration.processor import mend_half_precision
@@ -29,6 +29,7 @@ from recbole_denoiser.runs.modes import evaluate_phases, metrics_by_mode, other_
 from recbole_denoiser.runs.record import RESULT_FILE
 from recbole_denoiser.runs.tokens import Tokens, write_tokens
 from recbole_denoiser.training.evaluation import evaluation_loader
+from recbole_denoiser.training.tracking import tell_result, tracked
 
 COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
 
@@ -172,14 +173,16 @@ def run_config(config: Config, trust_checkpoint: bool = False) -> dict[str, Any]
     trainer = trainer_class(config["model"])(config, model)
     trainer.trust_checkpoint = trust_checkpoint
     trainer.data_identity = {name: statistics[name] for name in ("sha256", "tokens")}
-    seconds_before = _train(config, trainer, data)
-    modes = {mode: evaluate_phases(trainer, loaders, config) for mode, loaders in data.modes.items()}
-    valid, test = evaluate_phases(trainer, (data.valid, data.test), config)
-    modes = {mode: modes.get(mode, (valid, test)) for mode in config["eval_modes"] or []}
-    for warning in mask_warnings(model, trainer.history):
-        getLogger().warning("%s", warning)
-    content = _content(config, trainer, valid.metrics, test.metrics)
-    content |= {"data": statistics, "noise": results.noise_summary(data.dataset), **metrics_by_mode(modes)}
+    with tracked(trainer, folder):
+        seconds_before = _train(config, trainer, data)
+        modes = {mode: evaluate_phases(trainer, loaders, config) for mode, loaders in data.modes.items()}
+        valid, test = evaluate_phases(trainer, (data.valid, data.test), config)
+        modes = {mode: modes.get(mode, (valid, test)) for mode in config["eval_modes"] or []}
+        for warning in mask_warnings(model, trainer.history):
+            getLogger().warning("%s", warning)
+        content = _content(config, trainer, valid.metrics, test.metrics)
+        content |= {"data": statistics, "noise": results.noise_summary(data.dataset), **metrics_by_mode(modes)}
+        tell_result(trainer, content)
     content["seconds"] = seconds_before + perf_counter() - begin
     if parallel.rank() == 0:
         results.write_ranks(folder, data.dataset, {"valid": valid.ranks, "test": test.ranks, **ranks_by_mode(modes)})
@@ -197,6 +200,7 @@ def _begin(config: Config) -> Path:
         torch.set_num_threads(config["num_threads"])
     if config["enable_amp"]:
         mend_half_precision()
+    trackers.require_installed(config)
     named = bool(config["run_name"])
     name = parallel.from_first(lambda: results.run_name(config))
     config["run_name"] = name

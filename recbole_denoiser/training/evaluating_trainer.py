@@ -65,9 +65,7 @@ class EvaluatingTrainer(Trainer):
                 rows.take()
         rows.gather()
         self.ranks.gather()
-        result = parallel.from_first(self._metrics)
-        self.wandblogger.log_eval_metrics(result, head="eval")
-        return result
+        return parallel.from_first(self._metrics)
 
     def _metrics(self) -> dict[str, float]:
         result = self.evaluator.evaluate(self.eval_collector.get_data_struct())

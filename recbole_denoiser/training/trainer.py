@@ -20,20 +20,24 @@ from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm
 
 from recbole_denoiser.errors import NonFiniteLossError, UserError
-from recbole_denoiser.integration import parallel
+from recbole_denoiser.integration import parallel, trackers
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.training.evaluation import RankCollector
 from recbole_denoiser.training.optimizer import fused
 from recbole_denoiser.training.resuming_trainer import ResumingTrainer
 from recbole_denoiser.training.schedule import learning_rates
+from recbole_denoiser.training.tracking import TensorBoard, Tracker, epoch_figures
 
 
 class SequenceTrainer(ResumingTrainer):
     """Trainer of every model that this package runs."""
 
     def __init__(self, config: Any, model: Any) -> None:
-        with parallel.as_single_process(config):  # RecBole would wrap the model's forward, not its loss
+        # RecBole would wrap the model's forward, not its loss
+        with parallel.as_single_process(config), trackers.without_recboles_own(config):
             super().__init__(config, model)
+        tensorboard = "tensorboard" in trackers.chosen(config)
+        self.trackers: list[Tracker] = [TensorBoard(self.tensorboard)] if tensorboard else []
         self.parallel_loss = None if config["single_spec"] else self._wrap()
         if config["run_name"]:
             self.saved_model_file = str(Path(self.checkpoint_dir) / f"{config['run_name']}.pth")
@@ -217,12 +221,7 @@ class SequenceTrainer(ResumingTrainer):
             text += ", kept: " + "/".join(f"{share:.2f}" for share in record["kept"])
         if valid:
             text += f" | valid [{record['valid_seconds']:.1f}s] {dict2str({k: round(v, 4) for k, v in valid.items()})}"
-            self.tensorboard.add_scalar("Valid_score", calculate_valid_score(valid, self.valid_metric), epoch)
-            self.wandblogger.log_metrics({**valid, "valid_step": epoch}, head="valid")
-        for name, value in losses.items():
-            self.tensorboard.add_scalar(f"Loss/{name}", value, epoch)
-        for layer, share in enumerate(record["kept"] or []):
-            self.tensorboard.add_scalar(f"Kept/layer{layer + 1}", share, epoch)
-        self.wandblogger.log_metrics({"epoch": epoch, **losses, "train_step": epoch}, head="train")
+        for tracker in self.trackers:
+            tracker.epoch(epoch, epoch_figures(record))
         if verbose:
             self.logger.info(text)
