@@ -25,13 +25,12 @@ from recbole_denoiser.integration.processor import mend_half_precision
 from recbole_denoiser.integration.registry import MODELS, dataset_class, model_class, trainer_class
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.runs import results
+from recbole_denoiser.runs.collapse import mask_warnings
 from recbole_denoiser.runs.modes import evaluate_phases, metrics_by_mode, other_modes, ranks_by_mode
 from recbole_denoiser.runs.record import RESULT_FILE
 from recbole_denoiser.runs.tokens import Tokens, write_tokens
 from recbole_denoiser.training.evaluation import evaluation_loader
 from recbole_denoiser.training.tracking import tell_result, tracked
-
-COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
 
 
 @dataclass
@@ -254,27 +253,6 @@ def _content(config: Config, trainer: Any, valid: Any, test: Any) -> dict[str, A
         "ranks": results.RANKS_FILE,
         "checkpoint": trainer.saved_model_file,
     }
-
-
-def mask_warnings(model: Any, history: list[dict[str, Any]]) -> list[str]:
-    """What to change if training has closed a layer altogether, or has pruned nothing at all."""
-    if not isinstance(model, MaskedModel) or model.denoiser is None:
-        return []
-    denoiser, kept = model.denoiser, model.kept_share()
-    if not kept or not history or denoiser.config.random_keep is not None:  # not trained, or a control that never is
-        return []
-    closed = [str(layer) for layer, share in enumerate(kept, start=1) if share < COLLAPSED]
-    if closed:
-        return [
-            f"Collapsed masks: layer {', '.join(closed)} keeps no attention at all, so no item sees another there. "
-            f"Lower beta or mask_learning_rate, raise mask_init, or set target_sparsity."
-        ]
-    if all(share > 1 - COLLAPSED for share in kept):
-        return [
-            "Collapsed masks: no attention was pruned in any layer, so the model ends as its plain backbone with "
-            "scaled attention. Raise beta or mask_learning_rate, lower mask_init, train longer, or set target_sparsity."
-        ]
-    return []
 
 
 def count_parameters(model: torch.nn.Module) -> int:
