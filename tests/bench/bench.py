@@ -231,6 +231,8 @@ GROUPS = (
     "training",
     "buckets",
     "objectives",
+    "softmax",
+    "gru",
     "step",
     "evaluation",
     "inference",

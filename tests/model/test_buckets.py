@@ -108,6 +108,17 @@ def test_same_rows_have_the_same_loss_and_gradient(settings: dict, model: str, l
     torch.testing.assert_close(found[0][1], found[1][1])
 
 
+@pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser", "GRU4RecSequence"])
+def test_a_bucket_of_one_row_trains(settings: dict, model: str) -> None:
+    built = build(model, {**settings, "train_batch_size": 1})
+    alone = next(batch for batch in built.data.train if len(batch) == 1)
+    loss = sum(built.model.train().calculate_loss(alone))
+    loss.backward()
+    assert float(loss.detach()) > 0
+    gradient = built.model.item_embedding.weight.grad
+    assert torch.isfinite(gradient).all() and gradient.any()
+
+
 def test_recboles_models_take_shuffled_rows_only(toy: Path) -> None:
     with pytest.raises(UserError, match="GRU4Rec reads n items of every row; it takes shuffled"):
         Config("GRU4Rec", "toy", flags={"data_path": str(toy), "train_batches": "bucketed"})
