@@ -19,12 +19,13 @@ from recbole.config import Config as RecBoleConfig
 from recbole.utils.argument_list import dataset_arguments, evaluation_arguments, general_arguments, training_arguments
 
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.integration.earlier import with_earlier
 from recbole_denoiser.integration.modes import ALLOWED, check_modes
 from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
 from recbole_denoiser.integration.registry import DEFAULTS_OF, MODELS, model_class, trains_on_sequences
-from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, check_size, check_value, clipping
+from recbole_denoiser.integration.schema import DERIVED, PACKAGE_KEYS, RUN_KEYS, check_size, check_value, clipping
 from recbole_denoiser.integration.values import Loader, read_yaml
 
 # Keys that RecBole reads only inside its distributed start-up, under names that no property file has.
@@ -281,4 +282,7 @@ def config_from_plain(values: dict[str, Any], kind: Any = None) -> Any:
     # RecBole appends the data set's name to data_path
     data_path = Path(values["data_path"])
     kept["data_path"] = str(data_path.parent)
+    if kind is None:
+        known = PACKAGE_KEYS if values["model"] in MODELS else {key.name for key in RUN_KEYS}
+        kept = with_earlier(kept, known)
     return (kind or Config)(values["model"], values["dataset"], config_dict=kept)

@@ -18,25 +18,12 @@ import recbole_denoiser
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.files import copy, require_plain_name, write_arrays
 from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.earlier import EARLIER
 from recbole_denoiser.integration.schema import deciding
 from recbole_denoiser.training.evaluation import CandidateLoader, RankCollector
 
 RANKS_FILE = "ranks.npz"
 NOISE_FILE = "noise.npz"
-
-
-# Settings that came later, with the value that says what runs before them did. A setting that is not listed stands for
-# its default.
-EARLIER = {
-    "noise_action": "none",
-    "train_batches": "shuffled",
-    "mask_form": "product",
-    "mask_prior": False,
-    "train_noise_kind": "replace",
-    "eval_noise": 0.0,
-    "noise_oracle": "none",
-    "noise_weight": False,
-}
 
 
 def is_same_experiment(old: dict[str, Any], config: Config) -> bool:

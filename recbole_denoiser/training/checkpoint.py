@@ -17,6 +17,7 @@ from recbole.config import Config as RecBoleConfig
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import write_atomically
 from recbole_denoiser.integration.config import plain_value
+from recbole_denoiser.integration.earlier import with_earlier
 from recbole_denoiser.integration.parameters import other_parameters
 from recbole_denoiser.integration.schema import DERIVED, PLACES
 
@@ -120,7 +121,8 @@ def require_resumable(
     before, now = plain_settings(state), {key: plain_value(value) for key, value in settings.items()}
     if not {"model", "dataset", "seed"} <= before.keys():
         raise UserError(f"'{file}' cannot be resumed: its settings are not complete.")
-    # a setting that only one of the two knows belongs to another version of this package or of RecBole
+    before = with_earlier(before, known=now)
+    # another setting that only one of the two knows belongs to another version of this package or of RecBole
     changed = [name for name in sorted(before.keys() & now.keys() - _MAY_CHANGE) if before[name] != now[name]]
     if changed:
         some = ", ".join(f"{name} {before[name]!r} (now {now[name]!r})" for name in changed[:5])

@@ -13,6 +13,8 @@ PUBLISHED = Path(__file__).parents[2] / "published"
 
 @pytest.mark.parametrize("file", sorted(PUBLISHED.glob("*.yaml")), ids=lambda file: file.stem)
 def test_published_runs_are_finished_cells(file: Path) -> None:
-    planned = {run.name for run in plan(load_experiment(str(file)), PUBLISHED, {"data_path": "nowhere"}) if run.finished}
+    planned = {
+        run.name for run in plan(load_experiment(str(file)), PUBLISHED, {"data_path": "nowhere"}) if run.finished
+    }
     runs = {result.parent.name for result in (PUBLISHED / file.stem).glob("*/result.json")}
     assert runs and runs == planned
