@@ -8,6 +8,8 @@ was too thin to judge, and two items always stay.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,11 +37,16 @@ class HistoryCleaner:
     @classmethod
     def of_run(cls, run: OpenRun) -> HistoryCleaner | None:
         """None for a run that asked no detector, or whose data was too small for one."""
-        found, action = run.result.get("noise"), run.config["noise_action"]
-        prior = bool(run.config["mask_prior"] and run.config["denoise"])
+        return cls.of_settings(run.config, run.result.get("noise"), run.folder)
+
+    @classmethod
+    def of_settings(cls, settings: Any, found: dict[str, Any] | None, folder: Path) -> HistoryCleaner | None:
+        """``of_run`` from a run's settings, what its detector found, and the folder with the detector's file."""
+        action = settings["noise_action"]
+        prior = bool(settings["mask_prior"] and settings["denoise"])
         if not found or "share" not in found or not (action == "remove" or prior) or found["verdict"] != JUDGED:
             return None
-        file = run.folder / DETECTOR_FILE
+        file = folder / DETECTOR_FILE
         if not file.is_file():
             raise UserError(
                 f"{file} is missing: the run left noise out of what it read (noise_action: {action}), and without its "
@@ -48,7 +55,7 @@ class HistoryCleaner:
         bound = found["interval"][0] / found["share"] if found["share"] > 0 else 0.0
         detector = Detector.load(file)
         code = {str(token): number for number, token in enumerate(detector.tokens or [])}
-        return cls(detector, action == "remove", bound, float(run.config["noise_threshold"]), code)
+        return cls(detector, action == "remove", bound, float(settings["noise_threshold"]), code)
 
     def clean(self, histories: Histories, items: np.ndarray) -> Histories:
         """The histories without what is suspected, which is named; ``items`` are the tokens by id."""

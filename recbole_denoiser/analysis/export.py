@@ -5,8 +5,9 @@ The graph takes ``items`` [B, w], ids of the histories, oldest first, filled up 
 the newest n items count, the gates of the masks act, padding and (unless asked for) the items of the history are left
 out; where fewer than k items are left, the score is -inf. Ids stand for the tokens in ``model.json``.
 
-Whatever ``recommend`` does to a history before the model reads it (dropping unknown items) happens before the graph.
-Every export is compared with ``recommend`` before it counts.
+What ``recommend`` does to a history before the model reads it (dropping unknown items and, in a run that removes noise,
+what its detector suspects) happens before the graph: ``GraphAnswers`` does it. Every export is compared with
+``recommend`` before it counts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import SequenceModel, align
-from recbole_denoiser.runs.exported import EXPORT_EXTRA, WEIGHTS_FILE, open_exported, write_about
+from recbole_denoiser.runs.exported import EXPORT_EXTRA, WEIGHTS_FILE, copy_detector, open_exported, write_about
 
 FORMATS = ("onnx", "pt2", "safetensors")
 FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": WEIGHTS_FILE}
@@ -74,10 +75,11 @@ def export(
     if k < 1:
         raise UserError(f"k = {k} is not allowed: it takes a whole number >= 1.")
     folder = Path(folder) if folder is not None else recommender.run.folder / "export"
+    _refuse(recommender, format)
     folder.mkdir(parents=True, exist_ok=True)
-    _refuse_users(recommender)
     more = {} if format == "safetensors" else {"k": k, "exclude_seen": exclude_seen}
     write_about(folder, recommender.run, recommender.item_titles, max_length=recommender.n, **more)
+    copy_detector(recommender.run, folder)
     file = folder / FILES[format]
     if format == "safetensors":
         _write_weights(recommender, file)
@@ -90,9 +92,13 @@ def export(
     return file
 
 
-def _refuse_users(recommender: Recommender) -> None:
-    if any("user_embedding" in name for name, _ in recommender.model.named_parameters()):
-        raise _cannot(recommender.model, "it reads the user, and an exported model reads items alone")
+def _refuse(recommender: Recommender, format: str) -> None:
+    """UserError for a model that reads more than items."""
+    model = recommender.model
+    if any("user_embedding" in name for name, _ in model.named_parameters()):
+        raise _cannot(model, "it reads the user, and an exported model reads items alone")
+    if format != "safetensors" and isinstance(model, SequenceModel) and model.posteriors.reads_inputs:
+        raise _cannot(model, f"its masks read the noise detector (mask_prior), and {format} reads items alone")
 
 
 def _cannot(model: nn.Module, why: str) -> UserError:
@@ -200,11 +206,11 @@ def _python_answer(recommender: Recommender, k: int, exclude_seen: bool) -> Answ
 
 
 def histories_of_ids(items: np.ndarray, length: np.ndarray) -> Histories:
-    """Padded ids [B, w] as histories without times."""
+    """Padded ids [B, w] as histories whose times are their places."""
     inside = np.arange(items.shape[1]) < length[:, None]
     start = np.concatenate([[0], np.cumsum(length)])
     time = np.nonzero(inside)[1].astype(np.float64)
-    return Histories([str(row) for row in range(len(items))], start, items[inside], time, Counter(), timed=False)
+    return Histories([str(row) for row in range(len(items))], start, items[inside], time, Counter())
 
 
 def _check(recommender: Recommender, answer: Answer, k: int, exclude_seen: bool, file: Path) -> None:

@@ -61,8 +61,8 @@ class OverrideConfig:
 
 def align(sequence: Tensor, length: Tensor, width: int, to_end: bool) -> Tensor:
     """Right-padded [B, w, ...] -> the newest ``width`` entries of each row, against the end or the start."""
-    if sequence.size(1) == width and not is_traced() and bool((length == width).all()):
-        return sequence  # rows of one length, as most bucketed batches are
+    if not is_traced() and sequence.size(1) == width and bool((length == width).all()):
+        return sequence  # rows of one length, as most bucketed batches are (a graph asks for no width)
     steps = torch.arange(width, device=sequence.device)
     shift = length - width if to_end else (length - width).clamp(min=0)  # first source column of each row
     source = steps + shift[:, None]  # [B, width]

@@ -1,6 +1,7 @@
 """A model that was exported to open again without its run and without its data: ``model.safetensors``, ``model.json``.
 
-The JSON file says everything but the weights: settings, item tokens and titles. Neither file can run code.
+The JSON file says everything but the weights: settings, item tokens and titles. ``detector.npz`` is there if the run
+leaves noise out of histories. None of the files can run code.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from recbole_denoiser.data.detection import DETECTOR_FILE
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import write_json
+from recbole_denoiser.files import copy, write_json
 from recbole_denoiser.integration.config import config_from_plain
 from recbole_denoiser.runs.pipeline import Parts, build_model
 from recbole_denoiser.runs.reopen import OpenRun
@@ -46,12 +48,20 @@ def write_about(folder: Path, run: OpenRun, titles: np.ndarray | None, **more: A
         "model": run.config["model"],
         "dataset": run.config["dataset"],
         "data": run.result["data"],
+        "noise": run.result.get("noise"),
         **more,
         "settings": run.config.plain(),
         "items": run.items.tolist(),
         "titles": None if titles is None else titles.tolist(),
     }
     write_json(folder / ABOUT_FILE, content)
+
+
+def copy_detector(run: OpenRun, folder: Path) -> None:
+    """The detector by which the run leaves noise out of a history, if it has one, goes beside the model."""
+    file = run.folder / DETECTOR_FILE
+    if file.is_file() and file.resolve() != (folder / DETECTOR_FILE).resolve():
+        copy(file, folder / DETECTOR_FILE)
 
 
 def is_exported(place: str | Path) -> bool:
@@ -95,5 +105,6 @@ def open_exported(place: str | Path) -> ExportedRun:
     checkpoint.load_weights(model, {"state_dict": weights, "config": about["settings"]}, folder / WEIGHTS_FILE)
     model.eval()
     result = {key: about[key] for key in ("run", "model", "dataset")} | {"config": about["settings"]}
+    result["noise"] = about.get("noise")
     parts = Parts(dataset, dataset, dataset, dataset)
     return ExportedRun(folder, result, config, parts, model, about["titles"])

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from recbole_denoiser.analysis.clean_history import HistoryCleaner
+from recbole_denoiser.analysis.export import export
+from recbole_denoiser.analysis.graph_answers import GraphAnswers
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.cli.main import main
 from recbole_denoiser.data import cleaning, detection
@@ -127,6 +130,31 @@ def test_the_command_says_it(
     (tmp_path / "in.jsonl").write_text('["i3", "i5", "i7", "i6"]\n')
     assert main(["recommend", "--run", str(run), "--input", str(tmp_path / "in.jsonl"), "-k", "3"]) == 0
     assert "were left out, as the run did in training: i7" in capsys.readouterr().err
+
+
+def test_exported_models_read_a_history_the_same_way(recommender: Recommender, tmp_path: Path) -> None:
+    """The graph behind ``GraphAnswers``, and weights opened without the run."""
+    histories = [["i3", "i5", "i7", "i6"], ["i1", "i2"], ["never seen"], ["i7", "i7", "i7"]]
+    wanted = recommender.recommend(histories, k=40)
+    program = torch.export.load(export(recommender, "pt2", tmp_path / "graph", k=40)).module()
+    assert (tmp_path / "graph" / "detector.npz").is_file()
+
+    def graph(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        with torch.no_grad():
+            return [part.numpy() for part in program(*map(torch.from_numpy, (feed["items"], feed["length"])))]
+
+    found = GraphAnswers(tmp_path / "graph", graph)(histories)
+    assert wanted.left_out and "i7" not in {entry["item"] for entry in found[0]}
+    for row, answer in enumerate(found):
+        scores = {entry["item"]: entry["score"] for entry in answer}
+        assert scores == pytest.approx({entry["item"]: entry["score"] for entry in wanted[row]}, abs=1e-4)
+    assert GraphAnswers(tmp_path / "graph", graph)([]) == []
+
+    pytest.importorskip("safetensors", reason="the extra export has it")
+    export(recommender, "safetensors", tmp_path / "weights")
+    opened = Recommender.load(tmp_path / "weights").recommend(histories, k=40)
+    assert opened.left_out == wanted.left_out
+    assert opened.frame().equals(wanted.frame())
 
 
 def test_without_its_detector_the_run_cannot_read_the_same(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,8 @@ def test_safetensors_open_without_run_and_data(recommender: Recommender, tmp_pat
         ("BERT4RecDenoiser", {"position_from": "start"}),
         ("SASRecDenoiser", {"mask": "content"}),
         ("SASRecSparse", {}),
+        ("SASRecEntmax", {}),
+        ("GRU4Rec", {}),
     ],
 )
 def test_other_models_are_recorded(train_toy: Any, tmp_path: Path, model: str, changes: dict) -> None:
