@@ -89,7 +89,7 @@ def train(folder: Path, **changes: Any) -> Path:
     from recbole_denoiser.runs import pipeline
 
     write_shop(folder / "data")
-    places = {"data_path": folder / "data", "result_dir": folder / "results", "checkpoint_dir": folder / "saved"}
+    places = {"data_path": folder / "data", "result_dir": folder / "results"}
     flags = {**SETTINGS, **{name: str(place) for name, place in places.items()}, **changes}
     return folder / "results" / pipeline.run("SASRecDenoiser", "shop", flags=flags)["run"]
 

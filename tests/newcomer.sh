@@ -1,9 +1,42 @@
 #!/usr/bin/env bash
 # Types the README's commands in a fresh clone and a fresh environment, and fails on any surprise: an exit code, a stack
-# trace, a command without output, a file outside the folders that a newcomer expects.
+# trace, more than a few warnings, a command without output, a file outside the folder that a newcomer expects.
 #   bash tests/newcomer.sh            (PYTHON names the interpreter; NEWCOMER_BIN uses an environment that is there already)
+#   bash tests/newcomer.sh --list     what it would type, and what it leaves out and why; tests/test_readme.py reads this
 set -uo pipefail
 checkout=$(cd "$(dirname "$0")/.." && pwd)
+
+# every command line of the README, from its bash blocks and from `...` in the text
+shown() {
+  {
+    awk '/^```bash/ {inside = 1; next} /^```/ {inside = 0} inside' "$1" | sed -E 's/[[:space:]]+#.*$//'
+    awk '/^```/ {inside = !inside; next} !inside' "$1" | grep -oE '`recbole-denoiser [^`]+`' | tr -d '`'
+  } | grep -E '^(recbole-denoiser|make) ' | awk '!seen[$0]++'
+}
+
+# why a line is not typed; empty if it is
+left_out() {
+  case $1 in
+    *"prepare ml-1m"* | *reproduce*) echo "needs ml-1m" ;;
+    "make test") echo "the test suite itself" ;;
+  esac
+}
+
+# placeholders filled in, and short: what a newcomer would wait minutes for takes one epoch
+filled() {
+  sed -E -e 's/<run>/first/; s/<user>/1/; s/<data set>/ml-100k/; s/<folder>/dataset\/copy/; s/^make demo$/recbole-denoiser demo/' \
+    -e "s#published/#$2/published/#" \
+    -e 's/ --epochs=[0-9]+//; s/^(recbole-denoiser (run|demo)( .*)?)$/\1 --epochs=1 --show_progress=False/' <<< "$1"
+}
+
+if [ "${1:-}" = --list ]; then
+  while IFS= read -r line; do
+    reason=$(left_out "$line")
+    echo "$line -> ${reason:-$(filled "$line" .)}"
+  done < <(shown "$checkout/README.md")
+  exit
+fi
+
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 surprises=0
@@ -22,53 +55,67 @@ else
 fi
 mkdir "$place/work" && cd "$place/work" || exit 1
 
-# recbole-denoiser commands of the README's bash blocks that need no other data, kept short
-commands() {
-  awk '/^```bash/ {inside = 1; next} /^```/ {inside = 0} inside' "$place/clone/README.md" \
-    | sed -E 's/[[:space:]]+#.*$//' \
-    | grep -E '^recbole-denoiser ' \
-    | grep -Ev '<|\.\.\.|ml-1m|amazon|steam|prepare|reproduce|tune|export|--nproc|scheduler' \
-    | sed -E 's/--epochs=[0-9]+//; s/^(recbole-denoiser (run|demo)[^|>]*)$/\1 --epochs=1 --show_progress=False/'
+judge() { # name, exit code, output
+  [ "$2" -eq 0 ] || surprise "exit code $2: $1 : $(tail -n 3 <<< "$3")"
+  grep -q "Traceback (most recent call last)" <<< "$3" && surprise "stack trace: $1"
+  grep -E "^[^ ]*(Future|Deprecation|User|Runtime|Resource)Warning|: (Future|Deprecation|User|Runtime|Resource)Warning:" <<< "$3" \
+    && surprise "Python's warnings: $1"
+  [ "$(grep -c WARNING <<< "$3")" -le 3 ] || surprise "$(grep -c WARNING <<< "$3") warnings: $1"
+  [ -n "$3" ] || surprise "no output: $1"
 }
 
 type_in() {
   local code=0 out
-  echo "\$ $*"
-  out=$(OMP_NUM_THREADS=1 timeout 900 "$bin/python" -m recbole_denoiser "$@" 2>&1 < /dev/null) || code=$?
-  [ "$code" -eq 0 ] || surprise "exit code $code: $* : $(tail -n 3 <<< "$out")"
-  grep -q "Traceback (most recent call last)" <<< "$out" && surprise "stack trace: $*"
-  [ -n "$out" ] || surprise "no output: $*"
+  echo "\$ recbole-denoiser $*"
+  out=$(OMP_NUM_THREADS=1 timeout 1800 "$bin/python" -m recbole_denoiser "$@" 2>&1 < /dev/null) || code=$?
+  judge "$*" "$code" "$out"
 }
 
 # what every newcomer does, whatever the README says
 type_in --version
 type_in --help
-type_in doctor
 type_in run --model=SASRecDenoiser --dataset=ml-100k --epochs=1 --show_progress=False --run_name=first
-type_in run --model=GRU4Rec --dataset=ml-100k --epochs=1 --show_progress=False --run_name=second
+type_in run --model=SASRecDenoiser --denoise=False --dataset=ml-100k --epochs=1 --show_progress=False --run_name=second
 type_in recommend --run first --user 1
-type_in explain --run first --user 1
 type_in report first second
 type_in compare first second
+{
+  echo user,item,when
+  for user in $(seq 30); do for item in $(seq 8); do echo "u$user,i$(((user + item) % 12)),$((item * 100 + user))"; done; done
+} > events.csv
 
 typed=0
 while IFS= read -r line; do
+  reason=$(left_out "$line")
+  if [ -n "$reason" ]; then
+    echo "left out: $line ($reason)"
+    continue
+  fi
   words=()
-  read -r -a words <<< "${line#recbole-denoiser }"
-  type_in "${words[@]}"
+  eval "words=($(filled "${line}" "$place/clone"))" # the README's own words: quotes and * as a shell reads them
+  type_in "${words[@]:1}"
   typed=$((typed + 1))
-done < <(commands)
-[ "$typed" -gt 0 ] || surprise "the README has no command that this script can type"
+done < <(shown "$place/clone/README.md")
+[ "$typed" -gt 5 ] || surprise "the README has only $typed commands that this script can type"
+
+# the README's first Python block, with one epoch
+echo "\$ python"
+awk '/^```python/ {block++; inside = 1; next} /^```/ {inside = 0} inside && block == 1' "$place/clone/README.md" \
+  | sed 's/run("SASRecDenoiser", "ml-100k")/run("SASRecDenoiser", "ml-100k", flags={"epochs": 1, "show_progress": False})/' > block.py
+grep -q '"epochs": 1' block.py || surprise "the README's first Python block runs no model"
+code=0
+out=$(OMP_NUM_THREADS=1 timeout 1800 "$bin/python" block.py 2>&1 < /dev/null) || code=$?
+judge "the first Python block" "$code" "$out"
 
 # typing mistakes are one line and code 2
 code=0
 out=$("$bin/python" -m recbole_denoiser run --hiden_size=3 2>&1) || code=$?
 [ "$code" -eq 2 ] && [ "$(wc -l <<< "$out")" -eq 1 ] || surprise "a typing mistake: code $code, $(wc -l <<< "$out") lines"
 
-# files: results/ and what RecBole's logging writes; nothing else in the folder where the commands were typed
+# everything is in results/ and dataset/ (copies and own data), beside what this script made
 for name in $(ls -A); do
   case $name in
-    results | report* | saved | log | log_tensorboard) ;;
+    results | dataset | events.csv | block.py) ;;
     *) surprise "unexpected file $name in the current folder" ;;
   esac
 done

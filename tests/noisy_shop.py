@@ -53,7 +53,7 @@ def found(aisles: tuple[Path, Path]) -> Detected:
 def cleaned_run(aisles: tuple[Path, Path], away: Path) -> Path:
     """A plain model trained on what the detector left of it, without masks."""
     flags = {
-        "data_path": str(aisles[0]), "result_dir": str(away / "results"), "checkpoint_dir": str(away / "saved"),
+        "data_path": str(aisles[0]), "result_dir": str(away / "results"),
         "MAX_ITEM_LIST_LENGTH": 10, "epochs": 3, "learning_rate": 0.01, "show_progress": False, "state": "ERROR",
         "noise_action": "remove", "denoise": False, "target_denoise": "none", "run_name": "cleaned",
     }  # fmt: skip

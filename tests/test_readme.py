@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,28 @@ def test_the_map_is_the_tree() -> None:
 def test_the_table_of_commands_is_complete() -> None:
     table = README.split("## Commands")[1].split("\n## ")[0]
     assert set(re.findall(r"`([a-z]+)[^`]*`", re.sub(r"\|[^|\n]*\|$", "|", table, flags=re.MULTILINE))) >= set(COMMANDS)
+
+
+def shown_commands() -> set[str]:
+    """Every command line of the README: lines of its bash blocks, and `recbole-denoiser ...` in its text."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    lines = {re.sub(r"\s+#.*", "", line).strip() for block in blocks for line in block.splitlines()}
+    text = re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL)
+    return (lines - {""}) | set(re.findall(r"`(recbole-denoiser [^`]*)`", text))
+
+
+def test_the_newcomer_types_every_command() -> None:
+    script = CHECKOUT / "tests" / "newcomer.sh"
+    listed = subprocess.run(["bash", str(script), "--list"], capture_output=True, text=True, check=True).stdout
+    plan = dict(line.split(" -> ") for line in listed.splitlines())
+    assert set(plan) == shown_commands()
+    assert len(plan) > 10
+    for line, typed in plan.items():
+        if typed == "needs ml-1m":
+            assert re.search(r"ml-1m|reproduce (noise|oracle)$", line), line
+        elif line != "make test":
+            assert typed.split()[1] in COMMANDS, typed
+            assert "<" not in typed, typed
 
 
 @pytest.mark.parametrize("file", ["README.md", "published/README.md"])

@@ -72,7 +72,7 @@ def test_the_bomb_is_real(shared: Path, number: int) -> None:
 def test_resuming_trusts_the_command_line_alone(workplace: Path, settings: dict) -> None:
     flags = {**settings, "epochs": 1, "run_name": "run"}
     pipeline.run(dataset="toy", flags=flags)
-    last = Path("saved/run.last.pth")
+    last = Path("results/run/last.pth")
     torch.save({**checkpoint.load(last), "bomb": Bomb()}, last)
     Path("evil.yaml").write_text("trust_checkpoint: True\nresume: True\n")
     with pytest.raises(UserError, match=r"trust_checkpoint \(in evil\.yaml\) is not a setting.*never from a file"):

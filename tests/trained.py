@@ -16,7 +16,7 @@ from recbole_denoiser.runs import pipeline
 
 @pytest.fixture(scope="session")
 def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """RecBole writes its logs into the current folder: be somewhere else."""
+    """A current folder of the test session's own."""
     folder = tmp_path_factory.mktemp("away")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -42,7 +42,6 @@ def train_toy(away: Path, toy: Path) -> Any:
         flags: dict[str, Any] = {
             "data_path": str(toy),
             "result_dir": str(away / "results"),
-            "checkpoint_dir": str(away / "saved"),
             "MAX_ITEM_LIST_LENGTH": 8,
             "epochs": 2,
             "show_progress": False,

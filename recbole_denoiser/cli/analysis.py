@@ -39,7 +39,7 @@ def add_commands(command: Callable[..., Any]) -> None:
     report = command("report", _report)
     report.add_argument("runs", nargs="+", metavar="run", help="folders or names of finished runs, or folders of runs")
     add_result_dir(report)
-    report.add_argument("--output", "-o", help="the page; default: report/report.html, of one run in its own folder")
+    report.add_argument("--output", "-o", help="the page (results/report/report.html; of one run in its own folder)")
 
     pruning = command("pruning", _pruning)
     pruning.add_argument("runs", nargs="+", metavar="run", help="folders or names of finished runs, or folders of runs")
@@ -153,7 +153,7 @@ def _report(options: Any) -> None:
     from recbole_denoiser.runs.record import find_runs
 
     runs = find_runs(options.runs, options.result_dir)
-    default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report/report.html")
+    default = runs[0].folder / "report.html" if len(runs) == 1 else Path(options.result_dir, "report", "report.html")
     page, *figures = write_report(runs, Path(options.output) if options.output else default)
     print(f"Wrote {page}")
     if figures:

@@ -12,15 +12,17 @@ from recbole_denoiser.errors import UserError
 def add_commands(command: Callable[..., Any]) -> None:
     """Register the commands; ``command`` is main.py's registrar."""
     from recbole_denoiser.data.prepare.convert import NAMES, RULES
+    from recbole_denoiser.data.prepare.sources import listed
     from recbole_denoiser.integration.schema import NOISE_KINDS
 
     prepare = command("prepare", _prepare)
     prepare.add_argument("name", choices=("csv", *NAMES), help="csv: your own events, also .jsonl and .parquet")
     prepare.add_argument("--raw", required=True, help="the raw file, plain, .gz or (ml-1m) .zip")
-    prepare.add_argument("--output", default="dataset", help="folder that gets <name>/")
+    prepare.add_argument("--output", default="dataset", help="folder that gets <name>/ (dataset)")
     prepare.add_argument("--rule", choices=RULES, help="which rare users and items are dropped; default: the paper's")
     prepare.add_argument("--on_malformed", choices=("skip", "fail"), default="skip", help="lines that cannot be read")
     prepare.add_argument("--overwrite", action="store_true", help="replace files of an earlier conversion")
+    prepare.epilog = listed()
     own = prepare.add_argument_group("your own events (prepare csv)")
     for what in ("user", "item", "time", "title"):
         note = ", numbers or ISO dates" if what == "time" else ", if there is one" if what == "title" else ""

@@ -60,6 +60,7 @@ def add_commands(command: Callable[..., Any]) -> None:
 
 
 def _reproduce(options: Any) -> None:
+    from recbole_denoiser.data.prepare.sources import how_to_get
     from recbole_denoiser.experiments import plan as planning
     from recbole_denoiser.experiments.grid import run_grid
     from recbole_denoiser.experiments.outputs import write_outputs
@@ -72,7 +73,10 @@ def _reproduce(options: Any) -> None:
     # tables of finished runs need no data
     runs, missing = (planned, {}) if options.report else planning.without_missing_data(planned)
     for dataset, file in missing.items():
-        print(f"Data set {dataset} is left out: there is no {file}. Set --data_path.", file=sys.stderr)
+        print(
+            f"Data set {dataset} is left out: there is no {file}. Set --data_path. {how_to_get(dataset)}",
+            file=sys.stderr,
+        )
     if not runs or (missing and options.datasets):
         raise UserError(f"There is no data for {', '.join(missing)}; see recbole-denoiser prepare --help.")
     experiment = replace(experiment, datasets=[name for name in experiment.datasets if name not in missing])

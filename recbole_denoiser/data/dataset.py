@@ -23,6 +23,7 @@ from recbole_denoiser.data.needs import check_files
 from recbole_denoiser.data.negatives import NegativeSampler, SeenItems, item_popularity
 from recbole_denoiser.data.noise import Noise, inject, noise_arrays
 from recbole_denoiser.data.parser import c_parser
+from recbole_denoiser.data.prepare.sources import how_to_get
 from recbole_denoiser.data.rows import Fields, FlatSequences, SequenceRows, sequence_rows
 from recbole_denoiser.data.split import TEST, TRAIN, VALID, split_rows
 from recbole_denoiser.data.view import View
@@ -57,7 +58,8 @@ class SequenceDataset(SequentialDataset):
         if missing:
             raise UserError(
                 f"Data set '{token}' not found: looked in {dataset_path} for {', '.join(missing)} "
-                f"(and, if present, {token}.item and {token}.user). Set data_path to the folder that holds '{token}/'."
+                f"(and, if present, {token}.item and {token}.user). Set data_path to the folder that holds '{token}/'. "
+                f"{how_to_get(token)}"
             )
         check_files(self.config, token, dataset_path)
         super()._load_data(token, dataset_path)

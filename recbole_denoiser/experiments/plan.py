@@ -222,7 +222,7 @@ def _planned(
         config["seed"] = seed  # checking the settings once is enough
         name = _name(config, earlier)
         folder = parent / name
-        own = {"seed": seed, "label": label, "run_name": name, "result_dir": str(parent), "checkpoint_dir": str(folder)}
+        own = {"seed": seed, "label": label, "run_name": name, "result_dir": str(parent)}
         runs.append(PlannedRun(label, model, dataset, seed, point, settings | own, name, folder))
     return runs
 

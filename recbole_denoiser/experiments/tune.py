@@ -161,7 +161,7 @@ def _objective(study: Study) -> Callable[[Any], float]:
         chosen = suggest(trial, study.space)
         name = results.run_name(study.config(chosen))
         folder = study.folder / name
-        places = {"run_name": name, "result_dir": str(study.folder), "checkpoint_dir": str(folder)}
+        places = {"run_name": name, "result_dir": str(study.folder)}
         with lock_of(folder):
             trial.set_user_attr("run", name)
             trial.set_user_attr("process", os.getpid())

@@ -195,28 +195,22 @@ def write_plain_checkpoints(trainer: Any) -> None:
     """RecBole pickles its Config into the checkpoint, which torch >= 2.6 refuses to load.
 
     Writing the configuration as plain values makes RecBole's own ``torch.load`` calls work again, and such a
-    file cannot run code. Of several processes only the first writes TensorBoard files.
+    file cannot run code. Of several processes only the first writes TensorBoard files, those of a run of this package
+    into the run's folder.
     """
     from recbole_denoiser.integration.registry import resolve
-    from recbole_denoiser.integration.trackers import writes_tensorboard
 
     def save_checkpoint(self: Any, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         save = resolve("recbole_denoiser.training.checkpoint", "save_recbole_checkpoint")
         save(self, epoch, verbose=verbose, **kwargs)
 
-    get_tensorboard = trainer.get_tensorboard
+    recbole_tensorboard = trainer.get_tensorboard
+
+    def get_tensorboard(logger: Any) -> Any:
+        return resolve("recbole_denoiser.integration.logs", "tensorboard")(logger, recbole_tensorboard)
+
     trainer.Trainer._save_checkpoint = save_checkpoint
-    trainer.get_tensorboard = lambda logger: get_tensorboard(logger) if writes_tensorboard() else _NoTensorBoard()
-
-
-class _NoTensorBoard:
-    """Takes what a SummaryWriter takes and writes nothing."""
-
-    def add_scalar(self, *args: Any, **kwargs: Any) -> None:
-        """No figure is written."""
-
-    def add_hparams(self, *args: Any, **kwargs: Any) -> None:
-        """No settings are written."""
+    trainer.get_tensorboard = get_tensorboard
 
 
 def mend_quick_start(quick_start: Any) -> None:

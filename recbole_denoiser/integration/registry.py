@@ -49,6 +49,11 @@ def register_model(model: Any, defaults_of: str = "SASRecDenoiser") -> None:
     MODELS[name], _REGISTERED[name], DEFAULTS_OF[name] = model.__module__, model, defaults_of
 
 
+def shown_name(model: str, denoise: Any) -> str:
+    """What a model is called in names, tables and pages: a denoiser with ``denoise: False`` is its plain backbone."""
+    return model.removesuffix("Denoiser") if denoise is False else model
+
+
 def resolve(module: str, name: str) -> Any:
     """A class or function of a layer above, by its dotted place, looked up when it is needed."""
     return getattr(importlib.import_module(module), name)

@@ -111,16 +111,20 @@ RUN_KEYS = [
     Key(
         "lr_warmup", int, "Epochs over which the learning rate rises to `learning_rate`.", at_least=0, at_most=1_000_000
     ),
-    Key("result_dir", str, "Folder that gets one sub-folder per run."),
+    Key(
+        "result_dir",
+        str,
+        "Folder that gets one sub-folder per run, with all its files but those of a `checkpoint_dir`.",
+    ),
     Key(
         "run_name",
         str,
-        "Name of the run; empty: made of model, data set, seed and a hash of the settings.",
+        "Name of the run; empty: of model, data set, seed and a hash of the settings (numbered, if it is finished).",
         optional=True,
     ),
-    Key("label", str, "Name of the run in tables; empty: the model's name.", optional=True),
+    Key("label", str, "Name of the run in tables; empty: the model's, or its plain backbone's.", optional=True),
     Key("resume", bool, "Continue this run where it was interrupted."),
-    Key("overwrite", bool, "Replace a finished run of the same `run_name`."),
+    Key("overwrite", bool, "Replace a finished run of the same name."),
     Key(
         "num_threads", int, "CPU threads of torch; empty: torch's own choice.", at_least=1, at_most=4096, optional=True
     ),

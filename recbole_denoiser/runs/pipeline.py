@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import torch
 from recbole.data.utils import create_samplers
-from recbole.utils import init_logger, init_seed
+from recbole.utils import init_seed
 
 from recbole_denoiser import files
 from recbole_denoiser.data.buckets import training_loader
@@ -20,13 +20,15 @@ from recbole_denoiser.data.prepare.events import Columns, prepare_frame
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel, trackers
 from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.logs import run_log
 from recbole_denoiser.integration.memory import keep_freed_memory
 from recbole_denoiser.integration.processor import mend_half_precision
-from recbole_denoiser.integration.registry import MODELS, dataset_class, model_class, trainer_class
+from recbole_denoiser.integration.registry import MODELS, dataset_class, model_class, shown_name, trainer_class
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.runs import results
 from recbole_denoiser.runs.collapse import mask_warnings
 from recbole_denoiser.runs.modes import evaluate_phases, metrics_by_mode, other_modes, ranks_by_mode
+from recbole_denoiser.runs.places import forget_unless_begun, place_run
 from recbole_denoiser.runs.record import RESULT_FILE
 from recbole_denoiser.runs.tokens import Tokens, write_tokens
 from recbole_denoiser.training.evaluation import evaluation_loader
@@ -160,8 +162,23 @@ def run(
 
 def run_config(config: Config, trust_checkpoint: bool = False) -> dict[str, Any]:
     """``run`` for a ready configuration; ``trust_checkpoint`` allows pickled checkpoints, which can run code."""
+    if config["num_threads"]:
+        torch.set_num_threads(config["num_threads"])
+    if config["enable_amp"]:
+        mend_half_precision()
+    trackers.require_installed(config)
+    folder = place_run(config)
+    if parallel.rank() != 0:
+        getLogger().setLevel("ERROR")
+        return _run_in(folder, config, trust_checkpoint)
+    with run_log(folder, config["state"], continued=config["resume"]), forget_unless_begun(folder):
+        return _run_in(folder, config, trust_checkpoint)
+
+
+def _run_in(folder: Path, config: Config, trust_checkpoint: bool) -> dict[str, Any]:
+    """The run, with its folder and log ready."""
     begin = perf_counter()
-    folder = _begin(config)
+    getLogger().info("Run %s", config["run_name"])
     data = load_data(config)
     tokens = Tokens.of(data.dataset)
     statistics = {**results.data_statistics(data.dataset, data.train._dataset), "tokens": tokens.fingerprint()}
@@ -173,7 +190,7 @@ def run_config(config: Config, trust_checkpoint: bool = False) -> dict[str, Any]
     trainer.trust_checkpoint = trust_checkpoint
     trainer.data_identity = {name: statistics[name] for name in ("sha256", "tokens")}
     with tracked(trainer, folder):
-        seconds_before = _train(config, trainer, data)
+        seconds_before = _train(folder, config, trainer, data)
         modes = {mode: evaluate_phases(trainer, loaders, config) for mode, loaders in data.modes.items()}
         valid, test = evaluate_phases(trainer, (data.valid, data.test), config)
         modes = {mode: modes.get(mode, (valid, test)) for mode in config["eval_modes"] or []}
@@ -193,39 +210,12 @@ def run_config(config: Config, trust_checkpoint: bool = False) -> dict[str, Any]
     return content
 
 
-def _begin(config: Config) -> Path:
-    """Threads, half precision, the run's name, its places and its log; returns the folder of the run."""
-    if config["num_threads"]:
-        torch.set_num_threads(config["num_threads"])
-    if config["enable_amp"]:
-        mend_half_precision()
-    trackers.require_installed(config)
-    named = bool(config["run_name"])
-    name = parallel.from_first(lambda: results.run_name(config))
-    config["run_name"] = name
-    folder = Path(config["result_dir"]) / name
-    _keep_finished(config, folder, named)
-    if parallel.rank() == 0:
-        for place in (folder.parent, Path(config["checkpoint_dir"]), Path("log")):
-            files.require_writable(place)
-        init_logger(config)
-    else:
-        getLogger().setLevel("ERROR")
-    getLogger().info("Run %s", name)
-    return folder
-
-
-def _keep_finished(config: Config, folder: Path, named: bool) -> None:
-    """A finished run of this name is not replaced by another one unless the user says so."""
-    finished = parallel.from_first((folder / RESULT_FILE).is_file)
-    if finished and named and not config["overwrite"] and not config["resume"]:
-        raise UserError(f"{folder} is a finished run. Choose another --run_name, or replace it: --overwrite.")
-
-
-def _train(config: Config, trainer: Any, data: Data) -> float:
+def _train(folder: Path, config: Config, trainer: Any, data: Data) -> float:
     """Train to the last epoch; returns the seconds that earlier attempts at this run took."""
     if config["resume"] and parallel.from_first(trainer.resume_file.is_file):
         trainer.resume_checkpoint(trainer.resume_file)
+    elif parallel.rank() == 0:
+        (folder / RESULT_FILE).unlink(missing_ok=True)  # of the run that is overwritten
     before = sum(record["train_seconds"] + record.get("valid_seconds", 0.0) for record in trainer.history)
     trainer.fit(data.train, data.valid, saved=True, show_progress=config["show_progress"])
     return before
@@ -236,7 +226,7 @@ def _content(config: Config, trainer: Any, valid: Any, test: Any) -> dict[str, A
     model = trainer.model
     return {
         "run": config["run_name"],
-        "label": config["label"] or config["model"],
+        "label": config["label"] or shown_name(config["model"], config["denoise"]),
         "model": config["model"],
         "dataset": config["dataset"],
         "seed": config["seed"],

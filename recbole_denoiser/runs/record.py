@@ -19,6 +19,7 @@ import numpy as np
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import is_plain_name
+from recbole_denoiser.integration.registry import shown_name
 
 RESULT_FILE = "result.json"
 # what NumPy's and zip's readers raise for bytes that are not what they expect
@@ -221,6 +222,8 @@ def load_run(folder: str | Path) -> Run:
     record = read_result(folder)
     # a run without a split of that kind has null for its metrics
     record |= {split: {} for split in ("valid", "test") if record[split] is None}
+    if record["label"] == record["model"]:  # release 0.1 called a plain backbone by its model's name
+        record["label"] = shown_name(record["model"], record["config"].get("denoise"))
     fields: dict[str, Any] = {name: record.get(name) for name in FIELDS if name != "ranks"}
     return Run(folder=Path(folder), ranks_file=record["ranks"], **fields)
 

@@ -19,6 +19,7 @@ from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.files import copy, require_plain_name, write_arrays
 from recbole_denoiser.integration.config import Config
 from recbole_denoiser.integration.earlier import EARLIER
+from recbole_denoiser.integration.registry import shown_name
 from recbole_denoiser.integration.schema import deciding
 from recbole_denoiser.training.evaluation import CandidateLoader, RankCollector
 
@@ -41,17 +42,12 @@ def is_same_experiment(old: dict[str, Any], config: Config) -> bool:
 
 
 def run_name(config: Config) -> str:
-    """``<model>-<data set>-s<seed>-<hash of the settings>``, unless the user named the run.
-
-    A denoiser model with ``denoise: False`` is its backbone, and is called that.
-    """
+    """``<model>-<data set>-s<seed>-<hash of the settings>``, unless the user named the run."""
     if config["run_name"]:
         return require_plain_name(str(config["run_name"]), "run_name")
     digest = hashlib.sha256(json.dumps(deciding(config.plain()), sort_keys=True).encode()).hexdigest()[:8]
     require_plain_name(str(config["dataset"]), "dataset")
-    model = str(config["model"])
-    if config["denoise"] is False:
-        model = model.removesuffix("Denoiser")
+    model = shown_name(str(config["model"]), config["denoise"])
     return f"{model}-{config['dataset']}-s{config['seed']}-{digest}"
 
 

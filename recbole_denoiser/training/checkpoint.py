@@ -22,6 +22,17 @@ from recbole_denoiser.integration.parameters import other_parameters
 from recbole_denoiser.integration.schema import DERIVED, PLACES
 
 FORMAT = 1  # raised when the content of a checkpoint changes
+BEST_FILE, LAST_FILE = "model.pth", "last.pth"  # in a run's own folder
+
+
+def files_of(config: Any) -> tuple[Path, Path]:
+    """The checkpoints of a run, best and newest epoch: in its own folder, or under its name in ``checkpoint_dir``."""
+    folder, name = Path(config["checkpoint_dir"]), config["run_name"]
+    under_name = folder / f"{name}.pth", folder / f"{name}.last.pth"
+    begun_by_release_1 = config["resume"] and under_name[1].is_file()
+    if folder != Path(config["result_dir"]) / name or begun_by_release_1:
+        return under_name
+    return folder / BEST_FILE, folder / LAST_FILE
 
 
 def save(state: dict[str, Any], file: Path) -> None:

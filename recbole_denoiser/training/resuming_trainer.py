@@ -23,23 +23,20 @@ class ResumingTrainer(EvaluatingTrainer):
     start_epoch: int
     cur_step: int
     best_valid_score: float
+    saved_model_file: str
     best_valid_result: dict[str, float] | None
 
     # what SequenceTrainer's constructor sets
     history: list[dict[str, Any]]  # one record per finished epoch
     best_epoch: int
     stopped: bool
+    resume_file: Path  # the newest epoch, for --resume; saved_model_file is the best one
     scaler: torch.amp.GradScaler
     scheduler: torch.optim.lr_scheduler.LRScheduler
     train_loader: Any
 
     data_identity: dict[str, str] | None = None  # fingerprints of the data that the model is trained on
     pending_loader_state: torch.Tensor | None = None  # of the generator that shuffles, until training goes on
-
-    @property
-    def resume_file(self) -> Path:
-        """The newest epoch, for ``--resume``; ``saved_model_file`` is the best one."""
-        return Path(self.saved_model_file).with_suffix(".last.pth")
 
     def _save_checkpoint(self, epoch: int, verbose: bool = True, **kwargs: Any) -> None:
         random = parallel.gather(checkpoint.random_states())

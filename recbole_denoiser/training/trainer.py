@@ -22,6 +22,7 @@ from tqdm import tqdm
 from recbole_denoiser.errors import NonFiniteLossError, UserError
 from recbole_denoiser.integration import parallel, trackers
 from recbole_denoiser.model.protocols import MaskedModel
+from recbole_denoiser.training.checkpoint import files_of
 from recbole_denoiser.training.evaluation import RankCollector
 from recbole_denoiser.training.optimizer import fused
 from recbole_denoiser.training.resuming_trainer import ResumingTrainer
@@ -38,9 +39,11 @@ class SequenceTrainer(ResumingTrainer):
             super().__init__(config, model)
         tensorboard = "tensorboard" in trackers.chosen(config)
         self.trackers: list[Tracker] = [TensorBoard(self.tensorboard)] if tensorboard else []
+        self.resume_file = Path(self.saved_model_file).with_suffix(".last.pth")
         self.parallel_loss = None if config["single_spec"] else self._wrap()
         if config["run_name"]:
-            self.saved_model_file = str(Path(self.checkpoint_dir) / f"{config['run_name']}.pth")
+            best, last = files_of(config)
+            self.saved_model_file, self.resume_file = str(best), last
         self.history = []
         self.best_epoch = -1
         self.stopped = False

@@ -39,7 +39,6 @@ def train(place: Path, model: str, **changes: object) -> Path:
         "data_path": str(place / "data"),
         "result_dir": str(place / "results"),
         "noise_action": "none",
-        "checkpoint_dir": str(place / "saved"),
         "MAX_ITEM_LIST_LENGTH": 6,  # shorter than most histories
         "epochs": 1,
         "show_progress": False,

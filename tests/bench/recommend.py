@@ -24,7 +24,7 @@ def untrained(dataset: str, data_path: str, folder: Path, **changes: Any) -> Any
     from recbole_denoiser.runs import pipeline
 
     flags = {"data_path": data_path, "epochs": 0, "state": "ERROR", "show_progress": False, "num_threads": 1, **changes}
-    places = {"result_dir": str(folder / "results"), "checkpoint_dir": str(folder / "saved")}
+    places = {"result_dir": str(folder / "results")}
     result = pipeline.run(dataset=dataset, flags={**flags, **places})
     return Recommender.load(folder / "results" / result["run"])
 

@@ -90,7 +90,7 @@ def test_a_killed_process_ends_the_run_and_torchrun_resumes_it(workplace: Path, 
     flags = {**settings, "epochs": 8, "stopping_step": 8}
 
     def kill_one() -> None:
-        while not (workplace / "saved" / "cut.last.pth").is_file():
+        while not (workplace / "results/cut/last.pth").is_file():
             time.sleep(0.01)
         victim = multiprocessing.active_children()[-1].pid
         assert victim is not None
@@ -100,7 +100,7 @@ def test_a_killed_process_ends_the_run_and_torchrun_resumes_it(workplace: Path, 
     with pytest.raises(UserError, match=r"ended by SIGKILL .* --resume"):
         launch.run({"dataset": "toy", "flags": {**flags, "run_name": "cut"}}, launch.Processes(nproc=2))
     assert multiprocessing.active_children() == []
-    assert not (workplace / "results" / "cut").exists()
+    assert not (workplace / "results/cut/result.json").exists()
 
     out = torchrun({**flags, "run_name": "cut", "resume": True})
     assert out.count("ndcg@10") == 1  # process 0 alone prints
@@ -111,9 +111,12 @@ def test_a_killed_process_ends_the_run_and_torchrun_resumes_it(workplace: Path, 
     assert [record["losses"] for record in cut["epochs"]] == [record["losses"] for record in whole["epochs"]]
     assert json.loads((workplace / "results/whole/result.json").read_text()) == whole
     assert whole["config"]["world_size"] == 2
-    saved = sorted(file.name for file in (workplace / "saved").iterdir())
-    assert saved == ["cut.last.pth", "cut.pth", "whole.last.pth", "whole.pth"]
-    assert len(list((workplace / "log").rglob("*.log"))) == 3  # one per start
+    for name in ("cut", "whole"):
+        files = {file.name for file in (workplace / "results" / name).iterdir()}
+        assert {"model.pth", "last.pth", "run.log", "tensorboard"} <= files
+    # process 0 alone writes events; once per start
+    events = [len(list((workplace / "results" / name).glob("tensorboard/events*"))) for name in ("cut", "whole")]
+    assert events == [2, 1]
 
     with pytest.raises(UserError, match=r"written by 2 process\(es\)"):
         pipeline.run(dataset="toy", flags={**flags, "run_name": "cut", "resume": True})

@@ -71,7 +71,7 @@ def test_same_seed_same_numbers_other_seed_other_numbers(workplace: Path, settin
 
 def test_run_names_depend_on_settings_not_on_places(workplace: Path, settings: dict) -> None:
     one = pipeline.run(dataset="toy", flags={**settings, "epochs": 0})
-    moved = pipeline.run(dataset="toy", flags={**settings, "epochs": 0, "checkpoint_dir": "elsewhere"})
+    moved = pipeline.run(dataset="toy", flags={**settings, "epochs": 0, "result_dir": "r", "checkpoint_dir": "c"})
     changed = pipeline.run(dataset="toy", flags={**settings, "epochs": 0, "beta": 0.5})
     assert one["run"] == moved["run"] != changed["run"]
 
@@ -105,14 +105,14 @@ def test_a_nonfinite_term_stops_and_names_step_term_and_checkpoint(
     workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad_at(3, 1, monkeypatch)  # two steps per epoch
-    with pytest.raises(UserError, match=r"'mask' is not finite \(epoch 2, step 2\)\. .*saved/run\.last\.pth"):
+    with pytest.raises(UserError, match=r"'mask' is not finite \(epoch 2, step 2\)\. .*results/run/last\.pth"):
         pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run"})
     monkeypatch.undo()
     monkeypatch.chdir(workplace)
-    state = checkpoint.load("saved/run.last.pth")
+    state = checkpoint.load("results/run/last.pth")
     assert state["epoch"] == 0
     state["history"][0]["train_seconds"] = 1000.0
-    checkpoint.save(state, Path("saved/run.last.pth"))
+    checkpoint.save(state, Path("results/run/last.pth"))
     resumed = pipeline.run(dataset="toy", flags={**settings, "epochs": 3, "run_name": "run", "resume": True})
     assert [record["epoch"] for record in resumed["epochs"]] == [0, 1, 2]
     assert resumed["seconds"] > 1000  # the time of the first attempt counts

@@ -61,7 +61,7 @@ def test_changed_data_is_never_answered_with_wrong_items(run: Path, change: Any,
     with pytest.raises(UserError, match="has changed"):
         Recommender.load(run)
     with pytest.raises(UserError, match="has changed"):
-        load_data_and_model("saved/r.pth")
+        load_data_and_model("results/r/model.pth")
     # sequences of one's own are answered from the kept maps, rightly
     capsys.readouterr()
     assert main(["recommend", "--run=results/r", "--input=in.jsonl", "-k=5", "--output=out.jsonl"]) == 0
@@ -140,16 +140,20 @@ def test_resuming_on_other_data_is_refused(run: Path, settings: dict) -> None:
 
 
 def test_epochs_and_places_may_change(run: Path, settings: dict) -> None:
+    seconds = [record["train_seconds"] for record in json.loads((run / "result.json").read_text())["epochs"]]
     shutil.move("data", "moved")
+    shutil.move("results", "elsewhere")
     places = {"data_path": "moved", "label": "longer", "result_dir": "elsewhere", "show_progress": False}
     flags = {**settings, "run_name": "r", "resume": True, "epochs": 3, **places}
     result = pipeline.run(dataset="toy", flags=flags)
     assert [record["epoch"] for record in result["epochs"]] == [0, 1, 2]
+    first_two = json.loads(Path("elsewhere/r/result.json").read_text())["epochs"][:2]
+    assert [record["train_seconds"] for record in first_two] == seconds  # not trained again
 
 
 def test_a_checkpoint_that_lacks_something_is_one_line(run: Path, settings: dict) -> None:
     flags = {**settings, "run_name": "r", "data_path": "data", "resume": True, "epochs": 3}
-    file = Path("saved/r.last.pth")
+    file = Path("results/r/last.pth")
     whole = checkpoint.load(file)
     data = pipeline.load_data(config := Config(dataset="toy", flags=flags))
     trainer = trainer_class("SASRecDenoiser")(config, pipeline.build_model(config, data.train._dataset))
@@ -164,14 +168,14 @@ def test_a_checkpoint_that_lacks_something_is_one_line(run: Path, settings: dict
         ]  # not used on CPU
         for state in wrong:
             checkpoint.save({key: value for key, value in state.items() if key != "format"}, file)
-            with pytest.raises(UserError, match=r"r\.last\.pth") as caught:
+            with pytest.raises(UserError, match=r"r/last\.pth") as caught:
                 trainer.resume_checkpoint(file)
             assert "\n" not in str(caught.value)
 
 
 def test_a_checkpoint_cannot_set_attributes(run: Path) -> None:
-    state = checkpoint.load("saved/r.pth")
-    checkpoint.save({**state, "other_parameter": {"forward": 1}}, Path("saved/r.pth"))
+    state = checkpoint.load("results/r/model.pth")
+    checkpoint.save({**state, "other_parameter": {"forward": 1}}, Path("results/r/model.pth"))
     with pytest.raises(UserError, match="other_parameter"):
         open_run(run)
 

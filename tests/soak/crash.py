@@ -60,8 +60,8 @@ def finish(flags: dict[str, Any], limit: int | None = None) -> int:
 
 def kill_once(flags: dict[str, Any], moment: str, draw: random.Random) -> str:
     """Start the command, kill it at the moment; what was hit: the moment, or 'finished' if it was too late."""
-    saved = Path(flags["checkpoint_dir"])
-    newest = saved / f"{flags['run_name']}.last.pth"
+    saved = Path("results", flags["run_name"])
+    newest = saved / "last.pth"
     before = newest.stat().st_mtime_ns if newest.is_file() else 0
     process = start(flags)
     wait = draw.uniform(0.0, 1.0)
@@ -93,13 +93,13 @@ def crash(flags: dict[str, Any], kills: int, seed: int = 0) -> dict[str, int]:
     for number in range(kills):
         hits[kill_once(cut, MOMENTS[number % len(MOMENTS)], draw)] += 1
     assert finish(cut) == 0, Path("out.txt").read_text(encoding="utf-8")
-    compare(flags)
-    left = [file.name for file in Path(flags["checkpoint_dir"]).glob(".*")]
+    compare()
+    left = [file.name for file in Path("results/cut").glob(".*")]
     assert not left, f"temporary files left behind: {left}"
     return hits
 
 
-def compare(flags: dict[str, Any]) -> None:
+def compare() -> None:
     """The runs ``whole`` and ``cut`` have the same metrics, losses and weights, to the last bit."""
     import json
 
@@ -108,9 +108,8 @@ def compare(flags: dict[str, Any]) -> None:
         assert results[0][key] == results[1][key], key
     histories = [[(r["epoch"], r["losses"], r["valid"]) for r in result["epochs"]] for result in results]
     assert histories[0] == histories[1]
-    for suffix in (".pth", ".last.pth"):
-        saved = Path(flags["checkpoint_dir"])
-        states = [torch.load(saved / f"{name}{suffix}", weights_only=True) for name in ("whole", "cut")]
+    for file in ("model.pth", "last.pth"):
+        states = [torch.load(Path("results", name, file), weights_only=True) for name in ("whole", "cut")]
         for name, weights in states[0]["state_dict"].items():
             assert torch.equal(weights, states[1]["state_dict"][name]), name
 
@@ -120,7 +119,7 @@ def full_disk(flags: dict[str, Any], limit: int | None) -> str:
 
     ``limit``: largest file in bytes that can be written, instead of a disk that is full.
     """
-    last = Path(flags["checkpoint_dir"], "cut.last.pth")
+    last = Path(flags.get("result_dir", "results"), "cut/last.pth")
     good = last.read_bytes()
     size = Path("out.txt").stat().st_size
     code = finish({**flags, "run_name": "cut", "resume": True, "epochs": flags["epochs"] + 2}, limit)
@@ -143,7 +142,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         write_inter(Path("data"), "toy", toy_rows())
-        flags = {**quick_settings(Path("data")), "epochs": 60, "stopping_step": 60, "checkpoint_dir": "saved"}
+        flags = {**quick_settings(Path("data")), "epochs": 60, "stopping_step": 60}
         begin = time.monotonic()
         hits = crash(flags, kills)
         print(f"{kills} kills in {time.monotonic() - begin:.0f} s: {hits}; same metrics, losses and weights.")
@@ -161,7 +160,7 @@ def tmpfs(flags: dict[str, Any]) -> None:
         print("Full disk: not tried, no right to mount a tmpfs.")
         return
     try:
-        flags = {**flags, "checkpoint_dir": "small", "epochs": 2}
+        flags = {**flags, "result_dir": "small", "epochs": 2}
         assert finish({**flags, "run_name": "cut"}) == 0
         with Path("small/filler").open("wb") as filler:
             free = os.statvfs("small").f_bavail * os.statvfs("small").f_frsize

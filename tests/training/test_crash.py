@@ -16,7 +16,7 @@ import crash
 
 
 def test_three_kills_change_nothing_and_a_full_disk_loses_nothing(workplace: Path, settings: dict) -> None:
-    flags = {**settings, "epochs": 8, "stopping_step": 8, "checkpoint_dir": "saved"}
+    flags = {**settings, "epochs": 8, "stopping_step": 8}
     hits = crash.crash(flags, kills=3)
     assert sum(hits.values()) == 3
     assert hits["finished"] < 3
@@ -31,6 +31,6 @@ def test_a_folder_that_cannot_be_written_is_told_before_training(workplace: Path
 
 
 def test_a_log_that_cannot_be_written(workplace: Path, settings: dict, capsys: pytest.CaptureFixture) -> None:
-    Path("log").write_text("a file where a folder should be")
-    assert main(["run", "--dataset=toy", *(f"--{key}={value}" for key, value in settings.items())]) == 2
-    assert "Cannot write in log" in capsys.readouterr().err
+    Path("results/r/run.log").mkdir(parents=True)
+    assert main(["run", "--dataset=toy", "--run_name=r", *(f"--{key}={value}" for key, value in settings.items())]) == 2
+    assert "Cannot write results/r/run.log: Is a directory" in capsys.readouterr().err

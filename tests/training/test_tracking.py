@@ -63,7 +63,7 @@ def test_mlflow_files_hold_what_the_result_holds(client: Any, settings: dict) ->
     assert run.data.metrics["noise/share"] == result["noise"]["share"]
     assert run.data.metrics["kept/layer1"] == result["kept"][0]
     assert {"loss/rec", "loss/mask", "loss/jacobian", "valid/hit_at_5"} <= run.data.metrics.keys()
-    assert not Path("log_tensorboard").exists() and not Path("mlruns").exists()
+    assert not list(Path().rglob("events.out*")) and not Path("mlruns").exists()
 
 
 def test_a_failed_run_says_so_and_is_resumed_as_the_same(
