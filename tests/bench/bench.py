@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cold_start import cold_start
 from data_build import build
 from row import Row, row
 from strong_rows import StrongRows
@@ -226,6 +227,10 @@ class Bench(StrongRows):
         values = [1 - r["epoch"]["units"] / r["epoch"]["seconds"] for r in done]
         yield row("share of an epoch outside the model", "", "at most 0.1", values)
 
+    def starting(self) -> Iterator[Row]:
+        """Import and --help against importing torch."""
+        yield from cold_start(3 if self.quick else 5)
+
 
 GROUPS = (
     "training",
@@ -241,6 +246,7 @@ GROUPS = (
     "length",
     "outside",
     "recommending",
+    "starting",
 )
 NOT_QUICK = ("building", "recommending")  # without ml-1m they have no target
 
