@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from recbole_denoiser.analysis.recommend import Recommender
+from recbole_denoiser.cli.main import main
 from recbole_denoiser.data.prepare.events import Columns, prepare_events, prepare_frame
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.runs import pipeline
@@ -52,6 +53,27 @@ def test_every_format_gives_the_same_files(tmp_path: Path, kind: str) -> None:
         *(f"{i}\tThe '{i}', best" for i in "xy"),
     ]
     assert "2-core" in str(report) and "Table 1" not in str(report)
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "jsonl.gz", "parquet"])
+def test_the_command(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, kind: str
+) -> None:
+    """ISO dates, titles and a core, typed; the table and the malformed lines are shown."""
+    dated = frame().assign(when=pd.to_datetime(frame()["when"], unit="s").dt.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    monkeypatch.setattr(sys.modules[__name__], "frame", lambda: dated)
+    file = written(kind, workplace)
+    if kind in ("csv", "jsonl"):
+        with file.open("a") as stream:
+            stream.write("not an event\n")
+    words = ["--user", "who", "--item", "what", "--time", "when", "--title", "name", "--core", "2"]
+    assert main(["prepare", "csv", "--raw", str(file), *words]) == 0
+    assert Path("dataset/shop/shop.inter").read_text().splitlines() == LINES
+    assert Path("dataset/shop/shop.item").read_text().splitlines()[1:] == [f"{i}\tThe '{i}', best" for i in "xy"]
+    told = capsys.readouterr().out
+    assert "2-core" in told and ("not an event" in told) == (kind in ("csv", "jsonl"))
+    assert main(["prepare", "csv", "--raw", str(file), *words]) == 2  # nothing is replaced unasked
+    assert "shop.inter exists already" in capsys.readouterr().err
 
 
 def test_the_core_is_a_core_and_can_be_left_out(tmp_path: Path) -> None:
