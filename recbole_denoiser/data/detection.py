@@ -4,7 +4,7 @@ The detector sees the training interactions and nothing else: not even the ids o
 because items are numbered anew by their first appearance in the training part.
 
 What it found is kept in a folder (``<result_dir>/.detect``) under a hash of everything that it depends on, so that a
-grid of runs on the same data detects once. Two processes at once both detect and write the same file; a file that
+grid of runs on the same data detects once. Of two processes at once one detects and the other waits for it; a file that
 cannot be read is made again.
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 from recbole_denoiser import detect
 from recbole_denoiser.data.view import View
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import write_arrays
+from recbole_denoiser.files import one_at_a_time, write_arrays
 
 FOLDER = ".detect"  # in result_dir
 DETECTOR_FILE = "detector.npz"  # beside what was found
@@ -105,12 +105,21 @@ def detect_training(
         if found is not None:
             return found
         getLogger().warning("%s is missing or of other data: noise is detected again.", kept)
-    version = detector_version()
-    key = hashlib.sha256(json.dumps([*data.values(), version]).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([*data.values(), detector_version()]).encode()).hexdigest()[:16]
     file = folder / key / "detection.npz"
-    found = _read(file, data, len(part.index))
-    if found is not None:
-        return found
+    with one_at_a_time(file.parent):
+        return _read(file, data, len(part.index)) or _detect(part, texts, settings, file, data, tokens)
+
+
+def _detect(
+    part: TrainingPart,
+    texts: list[str] | None,
+    settings: dict[str, Any],
+    file: Path,
+    data: dict[str, str],
+    tokens: list[str] | None,
+) -> Detection:
+    """Ask the detector, and keep what it says in `file`."""
     report = detect.detect_flat(part.user, part.item, len(part.items), texts=texts, **settings)
     summary = _summary(report)
     arrays = {
@@ -118,7 +127,7 @@ def detect_training(
         "remove": np.asarray(report.remove, dtype=bool),
         "summary": np.array(json.dumps(summary)),
         **{name: np.array(value) for name, value in data.items()},
-        "version": np.array(version),
+        "version": np.array(detector_version()),
     }
     if report.detector is not None:
         report.detector.tokens = tokens

@@ -18,7 +18,7 @@ from recbole_denoiser.detect.crossfit import Rows, cross_fit
 from recbole_denoiser.detect.features import NAMES, Statistics, features
 from recbole_denoiser.detect.progress import Progress
 from recbole_denoiser.detect.settings import Settings
-from recbole_denoiser.detect.vectors import item_vectors, ppmi
+from recbole_denoiser.detect.vectors import item_vectors, leading, ppmi
 
 A, B, C, EMPTY = 0, 1, 2, 3
 USER, ITEM = np.array([0, 0, 0, 1, 1]), np.array([A, B, C, A, B])
@@ -49,9 +49,10 @@ def test_counts(monkeypatch: pytest.MonkeyPatch, form: str, piece: int) -> None:
     assert wider.pairs(np.array([A]), np.array([C]))[0] == 1 and wider.total == 8
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-def test_ppmi(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+@pytest.mark.parametrize(("form", "piece"), [("dense", 100), ("sparse", 100), ("sparse", 1), ("sparse", 3)])
+def test_ppmi(monkeypatch: pytest.MonkeyPatch, form: str, piece: int) -> None:
     both(monkeypatch, form)
+    monkeypatch.setattr("recbole_denoiser.detect.vectors.CHUNK", piece)
     found = sparse.csr_matrix(ppmi(count(USER, ITEM, 3, window=1))).toarray()
     want = np.zeros((4, 4))
     want[A, B] = log(2 * 6**0.75 / (2 * 3**0.75))
@@ -60,6 +61,18 @@ def test_ppmi(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     want[C, B] = log(1 * 6**0.75 / (1 * 3**0.75))
     assert (want[want != 0] > 0).all()
     np.testing.assert_allclose(found, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+def test_leading_vectors_are_those_of_the_exact_decomposition(form) -> None:
+    """Against LAPACK, on a matrix with singular values 1, 1/2, 1/4, .. and on one of rank 2."""
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(40, 40)))[0] for _ in range(2))
+    for values in (0.5 ** np.arange(40), np.r_[3.0, 2.0, np.zeros(38)]):
+        matrix = (left * values) @ right.T
+        found, sizes = leading(form(matrix.astype(np.float32)), 2, seed=0)
+        np.testing.assert_allclose(sizes, values[:2], rtol=1e-4)
+        np.testing.assert_allclose(np.abs((found * left[:, :2]).sum(0)), 1, atol=1e-4)
 
 
 def test_vectors_have_length_one_and_strangers_none() -> None:

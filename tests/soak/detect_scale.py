@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python tests/soak/detect_scale.py 1 5 20 [--items 100000]     millions of interactions
 
-Users of 100 interactions stay near one of 200 topics (four of five items; the fifth from anywhere), item popularity
-falls as 1 / rank, and a tenth of the items is replaced uniformly. Every size runs in a process of its own.
+Users of 100 interactions stay with two of 200 topics (four of five items from the first), item popularity within a
+topic falls as 1 / rank, and a tenth of the items is replaced uniformly. Every size runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def generate(interactions: int, items: int) -> tuple[np.ndarray, np.ndarray, np.
     random = np.random.default_rng(0)
     users = interactions // LENGTH
     user = np.repeat(np.arange(users, dtype=np.int64), LENGTH)
-    topic = np.repeat(random.integers(0, TOPICS, users), LENGTH)
-    topic = np.where(random.random(len(user)) < 0.2, random.integers(0, TOPICS, len(user)), topic)
+    first, second = (np.repeat(random.integers(0, TOPICS, users), LENGTH) for _ in range(2))
+    topic = np.where(random.random(len(user)) < 0.2, second, first)
     inside = ((items // TOPICS) ** random.random(len(user))).astype(np.int64) - 1  # density ~ 1 / rank
     item = topic * (items // TOPICS) + inside
     where = random.random(len(user)) < NOISE
