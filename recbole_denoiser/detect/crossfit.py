@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 from recbole_denoiser.detect.counts import count
 from recbole_denoiser.detect.features import Statistics, features
@@ -17,6 +18,8 @@ from recbole_denoiser.detect.inject import KINDS, draw
 from recbole_denoiser.detect.progress import Progress
 from recbole_denoiser.detect.settings import Settings
 from recbole_denoiser.detect.vectors import item_vectors
+
+CHUNK = 1_000_000  # rows scored at once
 
 
 @dataclass
@@ -130,9 +133,15 @@ def score(rows: Rows, fitted: CrossFit, settings: Settings, rng: np.random.Gener
             offset = float(np.log(len(clean) / len(wrong)))  # log odds at equal sizes = log of the density ratio
             forests[c].append(Forest.of(model, offset))
             here = np.flatnonzero(half == part)
-            data[here, c] = model.decision_function(fitted.features[here]) + offset
+            data[here, c] = _applied(model, fitted.features, here) + offset
             for scores, other in zip(injected, fitted.injected, strict=True):
                 there = np.flatnonzero(half[other.places] == part)
-                scores[there, c] = model.decision_function(other.features[there]) + offset
+                scores[there, c] = _applied(model, other.features, there) + offset
             progress.step(f"classifier {2 * c + part + 1} of {2 * kinds}")
     return Scores(data, injected, forests)
+
+
+def _applied(model: HistGradientBoostingClassifier, features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Log odds of some rows, in pieces: scikit-learn copies what it is given, as float64."""
+    pieces = (model.decision_function(features[rows[at : at + CHUNK]]) for at in range(0, len(rows), CHUNK))
+    return np.concatenate([np.empty(0), *pieces])

@@ -86,8 +86,8 @@ def _shares(
     places = [group[kind.places] for kind in fitted.injected]
     counted = mixture.tails(scores.data[sample], group[sample], scores.injected, places, groups)
     again = mixture.bootstrap(counted, settings.repeats, rng)
-    found = mixture.corrected(mixture.shares(counted), again)
-    return found, mixture.interval(float(found.sum()), again, settings.confidence)
+    found, sums = mixture.shares(mixture.bounds(counted), again, len(sample))
+    return found, mixture.interval(float(found.sum()), sums, settings.confidence)
 
 
 def _histogram(data: np.ndarray, injected: list[np.ndarray]) -> dict[str, np.ndarray]:

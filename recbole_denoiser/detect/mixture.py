@@ -6,10 +6,10 @@
 The sets are the upper tails { w . z >= t } of weighted scores z = (z_1, .., z_c), where z_c is the log odds of kind c
 against data, for a fan of weights w, at the levels t that a part tau of a kind's injected items reaches. For each tau
 a(tau) is the largest sum_c a_c that its sets allow: a linear program. What clean data have in those sets makes it too
-large, the less the smaller tau is: a line through a(tau) is followed to tau = 0.
+large, the less the smaller tau is; few rows make it uncertain, the more the smaller tau is: follow.py weighs the two.
 
 The smallest of several uncertain bounds is too small. The bootstrap over users shows by how much (a repeat has the
-noise of two draws), and that much is added: share = 2 a - mean of the repeats.
+noise of two draws), and that much is added: 2 a(tau) - mean of the repeats.
 
 A set that holds few rows of data bounds only the kinds that are well represented in it: leaving out a term a_c F_c(R)
 loosens the bound, and what is left does not rest on a handful of rows.
@@ -25,7 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linprog
 
-TAUS = np.array([0.1, 0.15, 0.2, 0.25, 0.3])  # part of the injected items above t
+from recbole_denoiser.detect.follow import PARTS, SUM, at_zero, scaled
+
+TAUS = np.array([0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])  # part of the injected items above t
 FEW = 400  # rows of data: a standard error of 5 %
 GROUPS = 200  # users are resampled in at most this many groups
 
@@ -78,8 +80,8 @@ def tails(
     return Tails(joined[0], np.stack(joined[1:]), sizes[0], np.stack(sizes[1:]), np.concatenate(taus))
 
 
-def shares(counted: Tails, weight: np.ndarray | None = None) -> np.ndarray:
-    """Shares with the groups weighted, before `corrected`: [kinds]."""
+def bounds(counted: Tails, weight: np.ndarray | None = None) -> np.ndarray:
+    """a(tau) by kind, with the groups weighted: [taus, kinds]."""
     weight = np.ones(len(counted.data)) if weight is None else weight
     size = max(float(weight @ counted.data_size), 1.0)
     data = weight @ counted.data / size
@@ -88,7 +90,7 @@ def shares(counted: Tails, weight: np.ndarray | None = None) -> np.ndarray:
     thin = (data * size < FEW) & (injected < TAUS[counted.tau] / 2)
     injected = np.where(thin, 0.0, injected)
     of_tau = [counted.tau == number for number in range(len(TAUS))]
-    return followed(np.stack([largest(injected[:, sets], data[sets]) for sets in of_tau]))
+    return np.stack([largest(injected[:, sets], data[sets]) for sets in of_tau])
 
 
 def largest(injected: np.ndarray, data: np.ndarray) -> np.ndarray:
@@ -97,20 +99,6 @@ def largest(injected: np.ndarray, data: np.ndarray) -> np.ndarray:
     bound = np.vstack([injected.T, np.ones((1, kinds))])
     solved = linprog(-np.ones(kinds), A_ub=bound, b_ub=np.append(data, 1.0), bounds=[(0, 1)] * kinds, method="highs")
     return np.clip(solved.x, 0.0, 1.0)
-
-
-def followed(found: np.ndarray) -> np.ndarray:
-    """a(tau) [taus, kinds] followed to tau = 0 by straight lines, the sum at most the smallest found: [kinds]."""
-    total = found.sum(1)
-    share = float(np.clip(np.polyfit(TAUS, total, 1)[1], 0.0, total.min()))
-    return scaled(np.polyfit(TAUS, found, 1)[1], share)
-
-
-def scaled(parts: np.ndarray, share: float) -> np.ndarray:
-    """Parts without negative ones, in proportion, that sum to the share."""
-    parts = np.maximum(parts, 0.0)
-    total = float(parts.sum())
-    return parts * (share / total) if total > 0 else np.full(len(parts), share / len(parts))
 
 
 def unmix(found: np.ndarray) -> np.ndarray:
@@ -124,21 +112,32 @@ def unmix(found: np.ndarray) -> np.ndarray:
 
 
 def bootstrap(counted: Tails, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Shares of data sets whose groups of users are drawn again with replacement: [repeats, kinds]."""
+    """Bounds of data sets whose groups of users are drawn again with replacement: [repeats, taus, kinds]."""
     groups = len(counted.data)
     weights = rng.multinomial(groups, np.full(groups, 1.0 / groups), size=repeats)
-    return np.stack([shares(counted, weight.astype(np.float64)) for weight in weights])
+    return np.stack([bounds(counted, weight.astype(np.float64)) for weight in weights])
 
 
-def corrected(found: np.ndarray, again: np.ndarray) -> np.ndarray:
-    """2 a - mean of the repeats, for the sum and for the parts: found [kinds], again [repeats, kinds] -> [kinds]."""
-    share = float(np.clip(2 * found.sum() - again.sum(1).mean(), 0.0, 1.0))
-    return scaled(2 * found - again.mean(0), share)
+def shares(found: np.ndarray, again: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shares [kinds] from bounds [taus, kinds] and their repeats, and the repeats' sums of shares [repeats]."""
+    middle = again.mean(0)
+    curve = 2 * found - middle
+    v = _variance(again.sum(2), rows)
+    share = float(np.clip(at_zero(TAUS, curve.sum(1)[None], v, SUM)[0], 0.0, 1.0))
+    parts = [
+        at_zero(TAUS, curve[None, :, kind], _variance(again[:, :, kind], rows), PARTS)[0]
+        for kind in range(found.shape[1])
+    ]
+    return scaled(np.array(parts), share), at_zero(TAUS, (again - middle + curve).sum(2), v, SUM)
+
+
+def _variance(again: np.ndarray, rows: int) -> float:
+    """v of var(a(tau)) = v / tau, from repeats [repeats, taus]; bounds that never change are not perfectly known."""
+    return max(float(np.median(again.var(0) * TAUS)), 1e-4 / rows)
 
 
 def interval(share: float, again: np.ndarray, confidence: float) -> tuple[float, float]:
-    """Spread of the repeats' sums, laid around the estimate: again [repeats, kinds]."""
-    total = again.sum(1)
+    """Spread of the repeats' sums [repeats], laid around the estimate."""
     beyond = (1 - confidence) / 2
-    below, above = np.quantile(total - total.mean(), [beyond, 1 - beyond])
+    below, above = np.quantile(again - again.mean(), [beyond, 1 - beyond])
     return float(np.clip(share + below, 0.0, share)), float(np.clip(share + above, share, 1.0))

@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from recbole_denoiser.detect import mixture, quality
 from recbole_denoiser.detect.expect import expected_auc, precision_recall
+from recbole_denoiser.detect.follow import Prior, at_zero
 from recbole_denoiser.detect.forest import Forest, grow
 from recbole_denoiser.detect.posterior import Posterior, ranking
 from recbole_denoiser.detect.quality import auc
@@ -24,7 +25,9 @@ def test_two_separate_densities_have_exactly_their_shares() -> None:
     uniform, popular, clean = column(span, -20, 100), column(-20, span, 100), column(-50, -50, 500)
     data = np.concatenate([uniform] * 3 + [popular] * 2 + [clean])
     counted = mixture.tails(data, np.zeros(1000, int), [uniform, popular], [np.zeros(100, int)] * 2, 1)
-    np.testing.assert_allclose(mixture.shares(counted), [0.3, 0.2], atol=1e-9)
+    bounds = mixture.bounds(counted)
+    np.testing.assert_allclose(bounds, np.tile([0.3, 0.2], (len(mixture.TAUS), 1)), atol=1e-9)
+    np.testing.assert_allclose(mixture.shares(bounds, bounds[None], 1000)[0], [0.3, 0.2], atol=1e-9)
 
 
 def test_two_normal_densities() -> None:
@@ -35,10 +38,48 @@ def test_two_normal_densities() -> None:
     group = rng.integers(0, 100, len(data))
     counted = mixture.tails(data, group, [injected], [rng.integers(0, 100, 40_000)], 100)
     again = mixture.bootstrap(counted, 40, rng)
-    share = mixture.corrected(mixture.shares(counted), again)
+    share, sums = mixture.shares(mixture.bounds(counted), again, len(data))
     assert abs(share[0] - 0.2) < 0.01
-    low, high = mixture.interval(share[0], again, 0.95)
+    low, high = mixture.interval(share[0], sums, 0.95)
     assert low < share[0] < high and high - low < 0.03
+
+
+def test_two_thousand_rows_are_enough_where_noise_stands_apart() -> None:
+    """A quarter of 2,000 rows; the smallest of the bounds would be 0.05 too small."""
+    errors, smallest = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        injected = rng.normal(3, 1, (10_000, 1))
+        noise = rng.random(2_000) < 0.25
+        data = np.where(noise, rng.normal(3, 1, 2_000), rng.normal(-3, 1, 2_000))[:, None]
+        groups = np.arange(2_000) % 100, np.arange(10_000) % 100
+        counted = mixture.tails(data, groups[0], [injected], [groups[1]], 100)
+        found = mixture.bounds(counted)
+        share, _ = mixture.shares(found, mixture.bootstrap(counted, 10, rng), len(data))
+        errors.append(share[0] - noise.mean())
+        smallest.append(found.min() - noise.mean())
+    assert max(np.abs(errors)) < 0.03 and np.mean(smallest) < -0.04
+
+
+def test_following_is_the_expectation_given_the_curve() -> None:
+    """Against the joint normal distribution of a (with a wide prior) and the curve; a falling line counts as level."""
+    taus, v, prior = np.array([0.1, 0.2, 0.5]), 1e-4, Prior(0.2, 0.05)
+    curve, wide = np.array([0.12, 0.13, 0.2]), 1e3
+    covariance = (
+        np.array([[v / max(s, t) + 0.05**2 * min(s, t) + 0.2**2 * s * t for s in taus] for t in taus]) + wide**2
+    )
+    expected = wide**2 * np.ones(3) @ np.linalg.solve(covariance, curve)
+    np.testing.assert_allclose(at_zero(taus, curve[None], v, prior), [expected], rtol=1e-3)
+    assert 0.1 < expected < 0.12
+    np.testing.assert_allclose(at_zero(taus, np.full((1, 3), 0.3), v, prior), [0.3])
+    falling = at_zero(taus, curve[None, ::-1], v, prior)[0]
+    assert 0.12 < falling < 0.2
+
+
+def test_few_rows_look_at_wide_tails_and_many_at_narrow_ones() -> None:
+    curve = np.array([[0.1, 0.1, 0.2, 0.2]])
+    few, many = (at_zero(np.array([0.05, 0.1, 0.5, 0.7]), curve, v, Prior(0.001, 0.01))[0] for v in (1e-2, 1e-7))
+    assert few > 0.15 and abs(many - 0.1) < 0.01
 
 
 def test_linear_program() -> None:
