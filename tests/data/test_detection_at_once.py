@@ -17,7 +17,7 @@ from recbole_denoiser.data import detection
 def found_by_a_process(folder: Path, name: str, locks: bool) -> None:
     """Detect (slowly: not before the other process has come), and write down what was found."""
     if not locks:
-        files.fcntl = None  # as on Windows
+        files.fcntl = None  # type: ignore[assignment]  # as on Windows
     real = detection.detect.detect_flat
 
     def slow(*args, **settings):
