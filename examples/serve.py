@@ -1,4 +1,4 @@
-"""Recommendations over HTTP from an exported model (pip install 'recbole-denoiser[export,serve]').
+"""Recommendations over HTTP from an exported model (pip install 'recbole-denoiser[serve]').
 
 recbole-denoiser export --run <run> --format onnx --output model
 python examples/serve.py model 8000
@@ -11,9 +11,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import onnxruntime
-import uvicorn
-from fastapi import Body, FastAPI
+try:
+    import onnxruntime
+    import uvicorn
+    from fastapi import Body, FastAPI
+except ImportError as error:
+    sys.exit(f"{error.name} is missing: pip install 'recbole-denoiser[serve]'.")
 
 from recbole_denoiser.analysis.graph_answers import GraphAnswers
 
