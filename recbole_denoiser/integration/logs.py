@@ -69,9 +69,11 @@ def _level(state: str | None) -> int:
 
 def _console() -> logging.Handler:
     handler = logging.StreamHandler()
-    line = "%(log_color)s%(asctime)-15s %(levelname)s  %(message)s"
-    handler.setFormatter(ColoredFormatter(line, "%d %b %H:%M", log_colors=log_colors_config, stream=sys.stderr))
-    if not sys.stderr.isatty():
+    line, date = "%(asctime)-15s %(levelname)s  %(message)s", "%d %b %H:%M"
+    if sys.stderr.isatty():
+        handler.setFormatter(ColoredFormatter("%(log_color)s" + line, date, log_colors=log_colors_config))
+    else:
+        handler.setFormatter(logging.Formatter(line, date))
         handler.addFilter(RemoveColorFilter())  # RecBole colours parts of its messages, too
     return handler
 

@@ -10,7 +10,7 @@ import pytest
 
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration.logs import RunLog
+from recbole_denoiser.integration.logs import RunLog, run_log
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.record import load_run
 
@@ -44,6 +44,21 @@ def test_one_folder_holds_everything(workplace: Path, settings: dict, model: str
     assert (workplace / "chosen/r/run.log").read_text() == log
     assert "Run other" in (workplace / "chosen/other/run.log").read_text()
     assert not any(isinstance(handler, RunLog) for handler in logging.getLogger().handlers)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_where_nobody_has_set_a_handler_lines_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, terminal: bool
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    with run_log(tmp_path, "WARNING"):
+        logging.getLogger().info("not shown")
+        logging.getLogger().warning("\x1b[1;34mshown\x1b[0m")
+    shown = capsys.readouterr().err
+    assert "shown" in shown and "not shown" not in shown
+    assert ("\x1b" in shown) is terminal
+    assert (tmp_path / "run.log").read_text().endswith("WARNING  shown\n")
 
 
 def test_removed_noise_is_kept_with_the_run_and_found_once_for_all(workplace: Path, settings: dict) -> None:
