@@ -30,7 +30,7 @@ class DenoiserConfig:
         int,
         "Side n of the mask: the longest sequence.",
         minimum=1,
-        maximum=100_000,
+        maximum=20_000,
         public=False,
     )
     causal: bool = setting(

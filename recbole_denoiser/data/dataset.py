@@ -19,7 +19,7 @@ from recbole.utils import FeatureType
 
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
 from recbole_denoiser.data.cleaning import Cleaning, cleaned
-from recbole_denoiser.data.needs import check_files
+from recbole_denoiser.data.needs import check_columns, check_files
 from recbole_denoiser.data.negatives import NegativeSampler, SeenItems, item_popularity
 from recbole_denoiser.data.noise import Noise, inject, noise_arrays
 from recbole_denoiser.data.parser import c_parser
@@ -80,6 +80,7 @@ class SequenceDataset(SequentialDataset):
     def _data_filtering(self) -> None:
         self._check_ids()
         self._check_time()
+        check_columns(self.config, self)
         super()._data_filtering()
         if self.inter_feat.empty:
             raise UserError(f"Data set '{self.dataset_name}': no interaction is left after filtering.")

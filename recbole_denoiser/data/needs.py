@@ -18,6 +18,9 @@ _HOLDS = {
 
 def check_files(config: Any, token: str, folder: str) -> None:
     """Files that the model reads beside <name>.inter; ``load_col`` names them by their endings."""
+    for ending in config["additional_feat_suffix"] or []:
+        if not (Path(folder) / f"{token}.{ending}").is_file():
+            raise UserError(f"additional_feat_suffix: in {folder} is no {token}.{ending}.")
     wanted = [ending for ending in _HOLDS if ending in (config["load_col"] or {})]
     missing = [ending for ending in wanted if not (Path(folder) / f"{token}.{ending}").is_file()]
     if missing:
@@ -34,6 +37,27 @@ def check_needs(config: Any, dataset: Any) -> None:
         raise UserError(
             f"{config['model']} re-ranks the best {sizes} items, but data set '{config['dataset']}' has only "
             f"{dataset.item_num - 1}: lower reranker_CAN_NUM."
+        )
+
+
+# settings that name columns, as a list or as the keys of a mapping
+_NAMING = ("alias_of_user_id", "alias_of_item_id", "alias_of_entity_id", "alias_of_relation_id", "normalize_field",
+           "numerical_features", "discretization", "val_interval", "threshold", "preload_weight")  # fmt: skip
+
+
+def check_columns(config: Any, dataset: Any) -> None:
+    """UserError if a setting names a column that was not loaded."""
+    for name in _NAMING:
+        missing = [str(column) for column in config[name] or () if column not in dataset.field2type]
+        if missing:
+            raise UserError(
+                f"{name}: data set '{dataset.dataset_name}' has no column {', '.join(missing)}; loaded are "
+                f"{', '.join(dataset.field2type)} (load_col)."
+            )
+    unknown = [kind for kind in config["unused_col"] or () if kind not in ("inter", "user", "item")]
+    if unknown:
+        raise UserError(
+            f"unused_col maps inter, user and item to lists of columns; it has {', '.join(map(str, unknown))}."
         )
 
 

@@ -21,6 +21,7 @@ from recbole.utils.argument_list import dataset_arguments, evaluation_arguments,
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.earlier import with_earlier
 from recbole_denoiser.integration.modes import ALLOWED, check_modes
+from recbole_denoiser.integration.nested import check_nested
 from recbole_denoiser.integration.noise_settings import check_noise
 from recbole_denoiser.integration.old_keys import OLD_KEYS, warn_about_old_keys
 from recbole_denoiser.integration.paths import properties_folder, property_file
@@ -223,6 +224,7 @@ class Config(RecBoleConfig):
             raise UserError(f"train_batches = bucketed: {self.model} reads n items of every row; it takes shuffled.")
         check_size(final)
         check_modes(final)
+        check_nested(self.model, final, own_negatives=trains_on_sequences(self.model_class))
         metric = final["valid_metric"].lower().split("@")
         if metric[0] not in {m.lower() for m in final["metrics"]} or (
             len(metric) == 2 and int(metric[1]) not in final["topk"]

@@ -83,13 +83,13 @@ _DATA = [
         for name in ("user_inter_num_interval", "item_inter_num_interval", "entity_kg_num_interval",
                      "relation_kg_num_interval")
     ),
-    Key("numerical_features", list, optional=True),
+    Key("numerical_features", list),
     Key("rm_dup_inter", str, choices=("first", "last"), optional=True),
     Key("filter_inter_by_user_or_item", bool),
     Key("normalize_all", bool, optional=True),
     Key("kg_reverse_r", bool),
     Key("encoding", str, optional=True),
-    Key("MAX_ITEM_LIST_LENGTH", int, at_least=1, at_most=100_000),
+    Key("MAX_ITEM_LIST_LENGTH", int, at_least=1, at_most=20_000),
 ]  # fmt: skip
 _MODEL = [
     *(Key(name, int, at_least=1, at_most=65_536) for name in ("hidden_size", "inner_size", "embedding_size")),

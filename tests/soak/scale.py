@@ -51,7 +51,8 @@ def since(begin: tuple[float, float]) -> str:
 
 
 def flags(folder: str, **more: object) -> dict[str, object]:
-    return {"data_path": folder, "show_progress": False, "state": "ERROR", "num_threads": 1, "worker": 0, **more}
+    quiet = {"data_path": folder, "show_progress": False, "state": "ERROR", "num_threads": 1, "worker": 0}
+    return {**quiet, "noise_action": "none", **more}  # the detector by itself: detect_scale.py
 
 
 def training(folder: str) -> None:
