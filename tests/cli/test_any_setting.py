@@ -25,7 +25,7 @@ ELSEWHERE = {
     "data_path", "result_dir", "checkpoint_dir", "run_name", "epochs", "state", "show_progress",  # set by this test
 }  # fmt: skip
 WHOLE = int(os.environ.get("HOSTILE_INPUT", "1")) > 1
-PART = 30  # settings of each model in make test
+PART = 15  # settings of each model in make test
 
 
 def typed(key: Key) -> list[Any]:
@@ -38,14 +38,15 @@ def typed(key: Key) -> list[Any]:
 
 
 def cases(model: str) -> list[tuple[str, str]]:
+    """Settings and what is typed for them: lists and mappings of what does not exist, and a part of all others."""
     names = sorted(KEYS.keys() - ELSEWHERE)
+    if WHOLE:
+        return [(name, json.dumps(value)) for name in names for value in typed(KEYS[name])]
     draw = random.Random(model)
-    chosen = names if WHOLE else draw.sample(names, PART)
-    return [
-        (name, json.dumps(value))
-        for name in chosen
-        for value in (typed(KEYS[name]) if WHOLE else draw.sample(typed(KEYS[name]), 2))
-    ]
+    inside = [name for name in names if {list, dict} & set(KEYS[name].types)] if model == "SASRecDenoiser" else []
+    found = [(name, value) for name in inside for value in (["foo"], {"foo": 1})]
+    found += [(name, value) for name in draw.sample(names, PART) for value in draw.sample(typed(KEYS[name]), 2)]
+    return [(name, json.dumps(value)) for name, value in found]
 
 
 @pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser", "GRU4Rec"])
@@ -74,4 +75,4 @@ def test_any_value_of_any_setting_ends_well_or_with_one_line(
         if code == 2:
             told = [line for line in said.splitlines() if line.startswith("Error: ")]
             assert len(told) == 1 and "Traceback" not in said, f"--{name}={value}: {said}"
-    assert min(ends.values()) > 5  # both kinds occur
+    assert all(ends.values()), ends  # both kinds occur
