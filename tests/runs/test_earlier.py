@@ -32,7 +32,9 @@ def test_an_earlier_run_is_opened_as_it_was(workplace: Path, settings: dict) -> 
     wanted = answers(folder)
     result["config"] = {key: value for key, value in result["config"].items() if key not in EARLIER}
     (folder / "result.json").write_text(json.dumps(result))
-    for file in (Path(result["checkpoint"]), Path(result["checkpoint"]).with_suffix(".last.pth")):
+    files = sorted(Path(result["checkpoint"]).parent.glob("*.pth"))
+    assert len(files) == 2  # the best and the newest epoch
+    for file in files:
         state = checkpoint.load(file)
         state["config"] = {key: value for key, value in state["config"].items() if key not in EARLIER}
         torch.save(state, file)
