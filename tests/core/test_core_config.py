@@ -76,7 +76,7 @@ def test_combinations_that_do_not_go_together() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("max_length", "a whole number >= 1 and <= 100000"),
+        ("max_length", "a whole number >= 1 and <= 20000"),
         ("jacobian_step", "a number > 0 and <= 1"),
         ("mask", "one of position, content"),
         ("n_heads", "None or a whole number >= 1 and <= 4096"),
