@@ -90,7 +90,7 @@ def test_killed_in_the_middle_and_resumed(workplace: Path, toy: Path, capsys: py
         [sys.executable, "-m", "recbole_denoiser", *arguments, "--jobs=1"],
         env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_for((first.folder / f"{first.name}.last.pth").is_file)
+    wait_for((first.folder / "last.pth").is_file)
     assert main([*arguments, "--jobs=2"]) == 2
     assert "Another grid works on" in capsys.readouterr().err
     family = psutil.Process(parent.pid).children(recursive=True)
@@ -136,7 +136,7 @@ def test_a_worker_of_a_cluster_is_killed_and_another_resumes_its_cell(cluster: A
     killed: list[int] = []
 
     def kill() -> None:
-        wait_for((first.folder / f"{first.name}.last.pth").is_file)
+        wait_for((first.folder / "last.pth").is_file)
         for worker in workers:
             for child in psutil.Process(worker.pid).children():
                 if first.name in " ".join(child.cmdline()):
