@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from typing import Any
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.integration import parallel
 from recbole_denoiser.integration.key import Key
 
 NAMES = ("tensorboard", "wandb", "mlflow")
@@ -27,11 +26,17 @@ _recboles_tensorboard = ContextVar("recboles_tensorboard", default=True)
 
 def chosen(settings: Mapping[str, Any]) -> list[str]:
     """The names of the trackers, each once. Of several processes only the first has any."""
-    if parallel.rank() != 0:
+    if _rank() != 0:
         return []
     text = settings["tracker"] or "tensorboard"  # runs of earlier versions have no such setting
     names = [] if text == "none" else [name.strip() for name in text.split(",")]
     return list(dict.fromkeys(names + (["wandb"] if settings["log_wandb"] else [])))
+
+
+def _rank() -> int:
+    from recbole_denoiser.integration.parallel import rank  # it imports torch, and run --help reads this file's key
+
+    return rank()
 
 
 def require_installed(settings: Mapping[str, Any]) -> None:
@@ -55,4 +60,4 @@ def without_recboles_own(config: Any) -> Iterator[None]:
 
 def writes_tensorboard() -> bool:
     """Whether RecBole's trainer, built now, writes TensorBoard files."""
-    return parallel.rank() == 0 and _recboles_tensorboard.get()
+    return _rank() == 0 and _recboles_tensorboard.get()
