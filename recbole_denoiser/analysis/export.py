@@ -29,7 +29,15 @@ from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import SequenceModel, align
-from recbole_denoiser.runs.exported import EXPORT_EXTRA, WEIGHTS_FILE, copy_detector, open_exported, write_about
+from recbole_denoiser.runs.exported import (
+    ABOUT_FILE,
+    EXPORT_EXTRA,
+    WEIGHTS_FILE,
+    copy_detector,
+    open_exported,
+    read_about,
+    write_about,
+)
 
 FORMATS = ("onnx", "pt2", "safetensors")
 FILES = {"onnx": "model.onnx", "pt2": "model.pt2", "safetensors": WEIGHTS_FILE}
@@ -77,7 +85,9 @@ def export(
     folder = Path(folder) if folder is not None else recommender.run.folder / "export"
     _refuse(recommender, format)
     folder.mkdir(parents=True, exist_ok=True)
-    more = {} if format == "safetensors" else {"k": k, "exclude_seen": exclude_seen}
+    more = {"k": k, "exclude_seen": exclude_seen}
+    if format == "safetensors" and (folder / ABOUT_FILE).is_file():  # weights beside a graph: it stays as it was made
+        more |= {key: value for key, value in read_about(folder).items() if key in more}
     write_about(folder, recommender.run, recommender.item_titles, max_length=recommender.n, **more)
     copy_detector(recommender.run, folder)
     file = folder / FILES[format]
