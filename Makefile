@@ -34,6 +34,7 @@ soak: .venv/installed
 	PYTHON=$(BIN)/python sh tests/soak/cpu_paths.sh
 	PYTHON=$(PYTHON) bash tests/soak/compatibility.sh
 	PYTHON=$(PYTHON) bash tests/newcomer.sh
+	PYTHON=$(PYTHON) bash tests/soak/extras.sh
 
 .venv/installed: setup.cfg setup.py pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.11')"
