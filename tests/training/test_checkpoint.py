@@ -107,5 +107,7 @@ def test_weights_of_another_shape(workplace: Path, settings: dict) -> None:
     result = pipeline.run(dataset="toy", flags={**settings, "epochs": 0, "run_name": "r"})
     config = Config(dataset="toy", flags={**settings, "hidden_size": 32})
     model = pipeline.build_model(config, pipeline.load_data(config).train._dataset)
-    with pytest.raises(UserError, match=r"model\.pth' \(of SASRecDenoiser on toy\) do not fit this model: size mismatch"):
+    with pytest.raises(
+        UserError, match=r"model\.pth' \(of SASRecDenoiser on toy\) do not fit this model: size mismatch"
+    ):
         checkpoint.load_weights(model, checkpoint.load(result["checkpoint"]), result["checkpoint"])
