@@ -72,7 +72,7 @@ PYTHON
 
 proof_of() {  # what the command must have written
   case $1 in
-    plots) ls "$place"/report/*.png "$place"/report/*/*.png 2> /dev/null | grep . ;;
+    plots) ls "$place"/report/report_figures/*.png ;;
     tune) ls "$place"/tune/tune/*/best.yaml ;;
     mlflow) ls results/mlflow/mlruns/*/*/metrics/test/ndcg_at_10 ;;
     wandb) ls -d results/wandb/wandb/offline-run-* ;;
