@@ -18,14 +18,14 @@ _HOLDS = {
 
 def check_files(config: Any, token: str, folder: str) -> None:
     """Files that the model reads beside <name>.inter; ``load_col`` names them by their endings."""
-    for ending in config["additional_feat_suffix"] or []:
-        if not (Path(folder) / f"{token}.{ending}").is_file():
-            raise UserError(f"additional_feat_suffix: in {folder} is no {token}.{ending}.")
     wanted = [ending for ending in _HOLDS if ending in (config["load_col"] or {})]
     missing = [ending for ending in wanted if not (Path(folder) / f"{token}.{ending}").is_file()]
     if missing:
         files = "; ".join(f"{token}.{ending} ({_HOLDS[ending]})" for ending in missing)
         raise UserError(f"{config['model']} needs a knowledge graph, and in {folder} is no {files}.")
+    for ending in config["additional_feat_suffix"] or []:
+        if not (Path(folder) / f"{token}.{ending}").is_file():
+            raise UserError(f"additional_feat_suffix: in {folder} is no {token}.{ending}.")
 
 
 def check_needs(config: Any, dataset: Any) -> None:

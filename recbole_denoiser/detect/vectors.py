@@ -74,9 +74,9 @@ def symmetric(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def orthonormal(columns: np.ndarray) -> np.ndarray:
-    """Y W L^(-1/2), without the directions in which Y has (almost) nothing."""
+    """Y W L^(-1/2), without the directions in which Y has (almost) nothing; none is left of a Y of zeros."""
     squares, turn = symmetric(columns)
-    held = squares > 1e-10 * max(float(squares[-1]), 1e-30)
+    held = squares > 1e-10 * squares.max(initial=1e-20)
     return columns @ (turn[:, held] / np.sqrt(squares[held])).astype(np.float32)
 
 

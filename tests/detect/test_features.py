@@ -63,6 +63,12 @@ def test_ppmi(monkeypatch: pytest.MonkeyPatch, form: str, piece: int) -> None:
     np.testing.assert_allclose(found, want, atol=1e-6)
 
 
+def test_nothing_leads_in_a_matrix_of_zeros() -> None:
+    """Every item is as often beside every other as chance says: no vectors, and no crash."""
+    found, sizes = leading(np.zeros((5, 5), dtype=np.float32), 2, seed=0)
+    assert found.shape == (5, 0) and sizes.shape == (0,)
+
+
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
 def test_leading_vectors_are_those_of_the_exact_decomposition(form) -> None:
     """Against LAPACK, on a matrix with singular values 1, 1/2, 1/4, .. and on one of rank 2."""
