@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+import torch
 from torch import nn
 
 from recbole_denoiser.core.attention import MaskedSoftmax, Site
@@ -24,13 +25,17 @@ def attach_sites(model: nn.Module, names: tuple[str, ...] | None) -> list[Site]:
 
     If one of them cannot be masked, the model is left as it was.
     """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UserError(
+            "A scripted model cannot be masked, since its attention is out of reach: denoise it, then script it."
+        )
     _refuse_double(model)
     found = _search(model) if names is None else _named(model, names)
     sites: list[Site] = []
     try:
         for index, (name, module) in enumerate(found):
             batch_first = module.batch_first if isinstance(module, nn.MultiheadAttention) else True
-            site = Site(name, index, module, _block_of(model, name), batch_first)
+            site = Site(name or type(model).__name__, index, module, _block_of(model, name), batch_first)
             way_of_named(module)(model, site)
             sites.append(site)
     except BaseException:

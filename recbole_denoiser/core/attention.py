@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from recbole_denoiser.core import forms
 from recbole_denoiser.core.layout import Layout, find_heads_first
 from recbole_denoiser.core.masks import AttentionMask
+from recbole_denoiser.core.probe import can_be_probed, probe
 from recbole_denoiser.errors import UserError
 
 
@@ -48,16 +49,6 @@ class AttentionCall:
         if self.scores is None:
             return forms.renormalised_weights(self.weights, Z)
         return forms.renormalised_path(self.scores, Z) if Z.requires_grad else forms.renormalised_scores(self.scores, Z)
-
-    def is_like(self, other: AttentionCall) -> bool:
-        """Is this the attention of another call, up to rounding?"""
-        if self.shape != other.shape:
-            return False
-        if self.scores is not None and other.scores is not None:
-            a, b = self.scores, other.scores
-        else:
-            a, b = self.weights, other.weights
-        return torch.allclose(a.detach(), b.detach(), rtol=1e-3, atol=1e-5)
 
     def detached(self) -> AttentionCall:
         """The same without its graph; a form that needs no weights keeps the scores only."""
@@ -136,6 +127,7 @@ class Site:
     # ------------------------------------------------------- around the attention module
 
     reached = False  # have the weights of the module that runs come by?
+    proven = False  # does the module's output depend on them?
     own_forward: Callable[..., Any]  # of the module
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -143,13 +135,14 @@ class Site:
         if self.rule is None and self.listeners is None:
             return self.own_forward(*args, **kwargs)
         if self.listeners is None:
+            if not self.proven and can_be_probed(self, args, kwargs):
+                probe(self, self._run_own, args, kwargs)
+                self.proven = True
             self.layout.enter(args, kwargs)
             if self.keeps_states:
                 self.catch_states(self.attention, args, kwargs)
-        self.reached = False
         try:
-            with self.around(self) if self.around is not None else nullcontext():
-                output = self.own_forward(*args, **kwargs)
+            output = self._run_own(*args, **kwargs)
         finally:
             if self.listeners is None:
                 self.layout.leave()
@@ -162,6 +155,11 @@ class Site:
                 "module out by naming the others in the setting sites."
             )
         return output
+
+    def _run_own(self, *args: Any, **kwargs: Any) -> Any:
+        self.reached = False
+        with self.around(self) if self.around is not None else nullcontext():
+            return self.own_forward(*args, **kwargs)
 
     def catch_states(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember the attention's first tensor argument as the hidden states (also a forward pre-hook)."""

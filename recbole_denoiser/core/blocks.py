@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from recbole_denoiser.core.attention import Site
+from recbole_denoiser.core.exposure import Exposure
 from recbole_denoiser.core.passes import Draw
 from recbole_denoiser.core.replay import Mark, Replay
 
@@ -26,15 +27,17 @@ class BlockCall:
     input_versions: list[int]  # before the block ran
     output_versions: list[int]
     without_graph: bool  # it ran without gradients, as inside a reentrant checkpoint
+    exposure: Exposure  # whose memory the pass opened
 
     def input_is_kept(self) -> bool:
         """Has nobody, the block included, written into what it was given?"""
-        return versions((self.args, self.kwargs)) == self.input_versions
+        given = (self.args, self.kwargs)
+        return versions(given) == self.input_versions and not self.exposure.has_exposed(given)
 
     def output_is_kept(self) -> bool:
         """Has nobody written into what it returned? What hides its tensors counts as written into."""
         shown = isinstance(self.output, (Tensor, tuple, list, dict))
-        return shown and versions(self.output) == self.output_versions
+        return shown and versions(self.output) == self.output_versions and not self.exposure.has_exposed(self.output)
 
 
 def versions(value: Any) -> list[int]:
@@ -51,6 +54,7 @@ class BlockRecorder:
     def __init__(self, sites: list[Site], replay: Replay | None) -> None:
         self.blocks = list({id(site.block): site.block for site in sites}.values())
         self.replay = replay
+        self.exposure = Exposure() if replay is None else replay  # a replay is active in every pass
         self.calls: dict[int, list[BlockCall]] = {id(block): [] for block in self.blocks}
         self.entered: dict[int, list[int]] = {}  # versions of the input of a block that is running
 
@@ -60,7 +64,9 @@ class BlockRecorder:
     def _remember(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         mark = self.replay.mark() if self.replay else None
         entered = self.entered.pop(id(block))
-        call = BlockCall(args, kwargs, output, mark, entered, versions(output), not torch.is_grad_enabled())
+        call = BlockCall(
+            args, kwargs, output, mark, entered, versions(output), not torch.is_grad_enabled(), self.exposure
+        )
         self.calls[id(block)].append(call)
 
     @contextmanager
@@ -69,7 +75,8 @@ class BlockRecorder:
         handles = [block.register_forward_hook(self._remember, with_kwargs=True) for block in self.blocks]
         handles += [block.register_forward_pre_hook(self._enter, with_kwargs=True) for block in self.blocks]
         try:
-            yield
+            with self.exposure if self.replay is None else nullcontext():
+                yield
         finally:
             for handle in handles:
                 handle.remove()

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from recbole_denoiser.core.attention import Site, quiet_trace
 
-_SOFTMAX = frozenset({F.softmax, torch.softmax, Tensor.softmax})
+_SOFTMAX = frozenset({F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax})
 _running: list[Intercept] = []  # the innermost attention module is the one that a call belongs to
 
 

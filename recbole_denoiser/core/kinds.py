@@ -2,7 +2,7 @@
 
 Tried in this order:
  0. classes told by register_attention;
- 1. torch's nn.MultiheadAttention: replaced, under every parent, by an explicit module on the same parameters;
+ 1. torch's nn.MultiheadAttention: becomes an explicit attention with a place for the mask, the same object;
  2. a module with an nn.Softmax child (RecBole's MultiHeadAttention): the child is replaced;
  3. a module with query and key projections, or one fused projection: the softmax or F.scaled_dot_product_attention
     inside its forward, or else the input of its attention-dropout child (functional.py).
@@ -85,7 +85,7 @@ def way_of(module: nn.Module) -> Way | None:
         if kind in _registered:
             return _registered[kind]
     if isinstance(module, nn.MultiheadAttention):
-        return _replace_torch_attention
+        return _take_over_torch_attention
     if not has_projections(module):
         return None
     return _replace_softmax if softmax_child(module) is not None else _intercept
@@ -139,7 +139,7 @@ def _replace_softmax(model: nn.Module, site: Site) -> None:
     original = getattr(site.attention, name)
     unwrap = _wrap_forward(site)
     setattr(site.attention, name, MaskedSoftmax(site, original.dim).train(original.training))
-    site.undo = partial(_in_turn, partial(_put_back, [(site.attention, name)], original), unwrap)
+    site.undo = partial(_in_turn, partial(_put_back, site.attention, name, original), unwrap)
 
 
 def _intercept(model: nn.Module, site: Site) -> None:
@@ -176,38 +176,31 @@ def _own_way(attach: Callable[[Site], Callable[[], None]], model: nn.Module, sit
     site.undo = partial(_in_turn, undo, unwrap)
 
 
-def _replace_torch_attention(model: nn.Module, site: Site) -> None:
-    original = site.attention
-    assert isinstance(original, nn.MultiheadAttention)
-    masked = MaskedMultiheadAttention.standing_in_for(original, site)
-    places = [(parent, name) for parent in model.modules() for name, child in parent._modules.items()
-              if child is original]  # fmt: skip
-    if not places:
-        raise UserError("The model is an nn.MultiheadAttention itself: put it into a module (nn.ModuleDict) first.")
-    for parent, name in places:
-        setattr(parent, name, masked)
-    site.attention = masked
-    if site.block is original:
-        site.block = masked
+def _take_over_torch_attention(model: nn.Module, site: Site) -> None:
+    module = site.attention
+    assert isinstance(module, nn.MultiheadAttention)
+    has_own_forward = type(module).forward is not nn.MultiheadAttention.forward
+    give_back = MaskedMultiheadAttention.take_over(module, site)
+    unwrap = _wrap_forward(site) if has_own_forward else _no_step  # an own forward may pass by the masked one
     # nn.TransformerEncoder turns padded input into nested tensors in eval mode, which explicit attention cannot take.
     encoders = [m for m in model.modules() if isinstance(m, nn.TransformerEncoder) and m.use_nested_tensor]
     for encoder in encoders:
         encoder.use_nested_tensor = False
-    site.undo = partial(_put_back_torch_attention, places, original, encoders)
+    site.undo = partial(_in_turn, unwrap, give_back, partial(_use_nested_tensors, encoders))
 
 
-def _put_back(places: list[tuple[nn.Module, str]], original: nn.Module) -> None:
-    for parent, name in places:
-        original.train(getattr(parent, name).training)
-        setattr(parent, name, original)
+def _put_back(parent: nn.Module, name: str, original: nn.Module) -> None:
+    original.train(getattr(parent, name).training)
+    setattr(parent, name, original)
 
 
-def _put_back_torch_attention(
-    places: list[tuple[nn.Module, str]], original: nn.Module, encoders: list[nn.TransformerEncoder]
-) -> None:
-    _put_back(places, original)
+def _use_nested_tensors(encoders: list[nn.TransformerEncoder]) -> None:
     for encoder in encoders:
         encoder.use_nested_tensor = True
+
+
+def _no_step() -> None:
+    """Nothing to undo."""
 
 
 def _in_turn(*steps: Callable[[], None]) -> None:

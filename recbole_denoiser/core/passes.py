@@ -8,7 +8,7 @@ one block for the Jacobian penalty. Gate is the rule outside of training steps. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -50,7 +50,7 @@ class Draw:
     U: Tensor  # [1 or B, 1 or H, m, m]
     Z: Tensor  # the same shape
     call: AttentionCall  # the attention before the mask, without its graph
-    before: Mark | None  # right before U was drawn; None if nothing will be replayed
+    before: Mark | None  # right before U was drawn; None if nothing will be replayed or computed again
     after: Mark | None  # right after it
     twin: Tensor | None = None  # Z~ of the second pass, if the estimator needs it
 
@@ -64,7 +64,7 @@ class Gate:
     recompute: Recompute | None = None  # of the last training step, if it had checkpoints
 
     def __call__(self, site: Site, call: AttentionCall) -> Tensor:
-        if self.recompute is not None and in_backward():
+        if self.recompute is not None and self.recompute.is_for(site):
             return self.recompute(site, call)
         Z = self.of(site, call)
         site.states = None
@@ -95,7 +95,7 @@ class FirstPass:
         with outside_checkpoint(self.graph) if again else nullcontext():
             Phi = mask.logits(m, site.states, self.step.prior)
         B = B if self.config.mask_sampling == "sequence" else 1
-        before = None if self.replay is None else self.replay.mark()
+        before = self._mark(call, again)
         U = uniform((B, mask.heads, m, m), Phi.dtype, call.device)
         name = self.config.estimator
         if name in PATHWISE:
@@ -104,13 +104,18 @@ class FirstPass:
             Z = sample(Phi.detach(), U)
         if self.replay is not None:
             self.replay.in_prefix = False
-        after = self.replay.mark() if self.replay is not None else Mark(save_rng(call.device), 0) if again else None
+        after = self._mark(call, again)
         M = call.masked(Z)
         if self.watch and not again:
             M = M if M.requires_grad else M.detach().requires_grad_()
             self.watched.append(M)
         self.draws.append(Draw(site, Phi, U, Z, call.detached(), before, after))
         return M
+
+    def _mark(self, call: AttentionCall, again: bool) -> Mark | None:
+        if self.replay is not None:
+            return self.replay.mark()
+        return Mark(save_rng(call.device), 0) if again else None
 
 
 class SecondPass:
@@ -165,20 +170,36 @@ def _calls_differ(site: Site, how: str) -> str:
 
 
 class Recompute:
-    """What a checkpoint of the model computes again in backward(): the first pass with its draws."""
+    """What a checkpoint of the model computes again in backward(): the first pass with its draws.
+
+    torch.utils.checkpoint sets the random state back to what it was, so the state before a call tells which call it is:
+    one of the last step's draws, or one that met the gate after it.
+    """
 
     def __init__(self, draws: list[Draw], config: DenoiserConfig, step: Step) -> None:
-        self.draws, self.config, self.step = draws, config, step
+        self.config, self.step = config, step
+        self.draws = {
+            (draw.site.index, draw.before.rng.key()): draw for draw in draws if draw.before is not None
+        }  # fmt: skip
+        self.device = draws[0].call.device
+        self.gated: set[tuple[int, Hashable]] = set()
+
+    def is_for(self, site: Site) -> bool:
+        """Is this call of a site part of the step? If not it is gated, and so it is when backward() repeats it."""
+        now = (site.index, save_rng(self.device).key())
+        if not in_backward():
+            self.gated.add(now)
+            return False
+        if (now in self.draws) == (now in self.gated):
+            raise UserError(
+                f"Gradient checkpointing ran the attention at {site.name} again, and it is not clear for which call. "
+                "Call backward() before the next loss() or other passes with gradients, leave checkpoint's "
+                "preserve_rng_state on, and do not set the random seed in between."
+            )
+        return now in self.draws
 
     def __call__(self, site: Site, call: AttentionCall) -> Tensor:
-        found = [draw for draw in self.draws if draw.site is site and call.is_like(draw.call)]
-        if len(found) != 1:
-            raise UserError(
-                f"Gradient checkpointing ran the attention at {site.name} again, and it is not clear for which call of "
-                "the last training step. Call backward() before the next loss() or other passes with gradients, and "
-                "use no checkpoints around layers that share their attention."
-            )
-        (draw,) = found
+        draw = self.draws[site.index, save_rng(self.device).key()]
         assert draw.after is not None
         restore_rng(draw.after.rng)  # as if U had been drawn, so that dropout after this site is the first pass's
         Z = draw.Z

@@ -6,7 +6,7 @@ noise between the two passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from recbole_denoiser.core.dropout import dropout_noise, fast_dropout
+from recbole_denoiser.core.exposure import Exposure
 from recbole_denoiser.errors import UserError
 
 
@@ -27,6 +27,10 @@ class RngState:
     cpu: Tensor
     cuda: Tensor | None
     device: torch.device
+
+    def key(self) -> Hashable:
+        """Equal for equal states."""
+        return tuple(state.numpy().tobytes() for state in (self.cpu, self.cuda) if state is not None)
 
 
 def save_rng(device: torch.device) -> RngState:
@@ -117,7 +121,7 @@ _PURE = frozenset({
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 
 
-class Replay(TorchFunctionMode):
+class Replay(Exposure):
     """What the second pass need not do again. Use as a context around each pass, rewound in between.
 
     Replaying the random state alone would be right, but on a CPU drawing dropout noise is a quarter of a training step.
@@ -126,7 +130,7 @@ class Replay(TorchFunctionMode):
     is an error.
 
     Up to the first attention site both passes compute the same (embeddings, first projections, first scores). A result
-    is handed out again if the same function meets the same arguments: the same memory, not written into since. So a
+    is handed out again if the same function is given the same arguments: the same memory, not written into since. So a
     model that skips work in its second pass (a table made at the first call and kept) gets what belongs to each call.
     """
 
@@ -171,6 +175,7 @@ class Replay(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        self.note(func, args)
         if _paused:
             return func(*args, **kwargs)
         if func is F.dropout:
@@ -184,12 +189,15 @@ class Replay(TorchFunctionMode):
     def _shared(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         key = _call_key(func, args, kwargs)
         known = self.computed.get(key) if key is not None and self.replaying else None
-        if known is not None and known.result._version == known.version:
+        if known is not None and known.result._version == known.version and not self._is_open(known):
             return known.result
         result = func(*args, **kwargs)
         if key is not None and not self.replaying and not result.is_inference():
             self.computed[key] = Computed(args, kwargs, result, result._version)
         return result
+
+    def _is_open(self, known: Computed) -> bool:
+        return self.has_exposed(known.result) or self.has_exposed(known.args) or self.has_exposed(known.kwargs)
 
     def _torch_dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or inplace or not 0.0 < p < 1.0 or input.device.type != "cpu":
@@ -232,10 +240,10 @@ def _torch_noise(input: Tensor, p: float) -> Tensor:
 
 
 def _call_key(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-    """The function and the identity of all it is given; None if some of it cannot be identified."""
+    """The function, the identity of all it is given and its precision; None if some of it cannot be identified."""
     if "out" in kwargs:
         return None
-    key = [func, *(_identity(value) for value in args)]
+    key = [(func, torch._C._is_any_autocast_enabled()), *(_identity(value) for value in args)]
     for name, value in kwargs.items():
         part = _identity(value)
         key.append(None if part is None else (name, part))
@@ -243,11 +251,16 @@ def _call_key(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _identity(value: Any) -> Any:
-    """What tells a value from others: a tensor by its memory, geometry and version, so that equal views are one."""
+    """What tells a value from others: a tensor by its memory, geometry and version, so that equal views are one.
+
+    Inside torch.vmap and torch.func's gradients a tensor has no memory of its own.
+    """
     if isinstance(value, Tensor):
-        if value.layout is not torch.strided or value.is_inference():
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(value)
+        if wrapped or value.layout is not torch.strided or value.is_inference():
             return None
-        return (value.data_ptr(), value.shape, value.stride(), value.dtype, value.device, value._version)
+        view = (value.data_ptr(), value.shape, value.stride(), value.is_conj(), value.is_neg())
+        return (*view, value.dtype, value.device, value._version)
     if isinstance(value, _PLAIN):
         return (type(value), value)
     if isinstance(value, (tuple, list)):

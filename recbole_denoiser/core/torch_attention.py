@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -15,24 +16,35 @@ from recbole_denoiser.errors import UserError
 class MaskedMultiheadAttention(nn.MultiheadAttention):
     """nn.MultiheadAttention written out, so that Z can be put between the softmax and the values.
 
-    It shares every parameter (and so every state_dict key) with the module it stands in for. The attention is explicit
-    matrix products on purpose: torch's fused kernels neither take a post-softmax mask nor support the second
+    An object becomes one by a change of its class: it stays the same object with the same parameters for all who hold
+    it. A subclass keeps its own methods in front; its ``super().forward`` is then the masked one. The attention is
+    explicit matrix products on purpose: torch's fused kernels neither take a post-softmax mask nor support the second
     derivative that the Jacobian penalty needs.
     """
 
     site: Site
 
     @classmethod
-    def standing_in_for(cls, original: nn.MultiheadAttention, site: Site) -> MaskedMultiheadAttention:
-        """A module with the same parameters, buffers and hooks as `original`."""
-        if original.bias_k is not None or original.add_zero_attn:
+    def take_over(cls, module: nn.MultiheadAttention, site: Site) -> Callable[[], None]:
+        """Make `module` a masked one; the way back."""
+        if module.bias_k is not None or module.add_zero_attn:
             raise UserError(f"Attention site {site.name}: add_bias_kv and add_zero_attn are not supported.")
-        self = cls.__new__(cls)
-        self.__dict__.update(original.__dict__)  # the same parameter dictionaries, not copies
-        self.site = site
+        if "forward" in module.__dict__:
+            raise UserError(
+                f"Attention site {site.name}: its forward was replaced on the object itself and passes by the mask. "
+                "Take that back first."
+            )
+        kind, flag = type(module), module._qkv_same_embed_dim
+        module.__class__ = cls if kind is nn.MultiheadAttention else type(f"Masked{kind.__name__}", (kind, cls), {})
+        module.site = site  # type: ignore[assignment]
         # nn.TransformerEncoderLayer reads this flag; False keeps it off its fused path, which would skip the mask.
-        self._qkv_same_embed_dim = False
-        return self
+        module._qkv_same_embed_dim = False
+
+        def give_back() -> None:
+            del module.site
+            module.__class__, module._qkv_same_embed_dim = kind, flag
+
+        return give_back
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         weights = (

@@ -101,8 +101,73 @@ def test_a_refused_attach_leaves_the_model_as_it_was() -> None:
     with pytest.raises(UserError, match="add_bias_kv"):
         denoise(model, config())
     assert before == [(name, id(module), set(module.__dict__)) for name, module in model.named_modules()]
-    with pytest.raises(UserError, match="put it into a module"):
-        denoise(nn.MultiheadAttention(8, 2), config())
+
+
+class Doubling(nn.MultiheadAttention):
+    """Does something of its own around torch's attention."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **flags: Any) -> Any:  # type: ignore[override]
+        return super().forward(2.0 * query, key, value, **flags)
+
+
+class Past(nn.MultiheadAttention):
+    """Calls torch's function itself."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **flags: Any) -> Any:  # type: ignore[override]
+        q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+        weights = (
+            self.in_proj_weight,
+            self.in_proj_bias,
+            None,
+            None,
+            False,
+            0.0,
+            self.out_proj.weight,
+            self.out_proj.bias,
+        )
+        out, _ = F.multi_head_attention_forward(q, k, v, self.embed_dim, self.num_heads, *weights)
+        return out.transpose(0, 1), None
+
+
+class Held(nn.Module):
+    """Keeps its attention in a list of Python's as well, and calls it from there."""
+
+    def __init__(self, kind: type[nn.MultiheadAttention]) -> None:
+        super().__init__()
+        self.attention = kind(8, 2, batch_first=True)
+        self.others = nn.ModuleDict({"one": kind(8, 2, batch_first=True)})
+        self.held = [self.attention, self.others["one"]]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for attention in self.held:
+            x = x + attention(x, x, x)[0]
+        return x
+
+
+@pytest.mark.parametrize("kind", [nn.MultiheadAttention, Doubling])
+def test_torch_s_attention_is_masked_wherever_it_is_held(kind: type[nn.MultiheadAttention]) -> None:
+    torch.manual_seed(0)
+    model, x = Held(kind), torch.randn(3, M, 8)
+    holds(lambda: model(x), model, causal=False)
+    alone = kind(8, 2, batch_first=True)
+    denoiser = denoise(alone, config(causal=False))
+    fill(denoiser, -1.0)
+    torch.testing.assert_close(alone(x, x, x)[0], alone.out_proj.bias.expand(3, M, 8))
+
+
+def test_torch_s_attention_that_passes_by_the_mask_is_told() -> None:
+    x = torch.randn(3, M, 8)
+    model = Held(Past).eval()
+    denoise(model, config(causal=False))
+    with pytest.raises(UserError, match="ran without its weights being seen"):
+        model(x)
+    model = Held(nn.MultiheadAttention)
+    own = model.attention.forward
+    model.attention.forward = lambda *args, **flags: own(*args, **flags)  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="Attention site attention: its forward was replaced on the object itself"):
+        denoise(model, config(causal=False))
+    with pytest.raises(UserError, match="scripted model"):
+        denoise(torch.jit.script(nn.Sequential(nn.Linear(2, 2))), config())
 
 
 @pytest.fixture

@@ -44,9 +44,9 @@ class Checkpointed(Encoder):
         return x
 
 
-def model_of(kind: Any, p: float) -> Any:
+def model_of(kind: Any, p: float, layers: int = 2) -> Any:
     torch.manual_seed(0)
-    return Checkpointed([Block(kind(8, 2, p), 8, p) for _ in range(2)])
+    return Checkpointed([Block(kind(8, 2, p), 8, p) for _ in range(layers)])
 
 
 def gradients(model: Any, denoiser: Any) -> list[Tensor]:
@@ -117,14 +117,43 @@ def test_a_gated_pass_is_gated_again(ways: dict[str, Any]) -> None:
     assert denoiser.enabled
 
 
-def test_an_older_step_s_backward_is_refused() -> None:
-    model = model_of(SoftmaxAttention, p=0.0)
-    model.ways = WAYS[0]
+@pytest.mark.parametrize("ways", WAYS)
+@pytest.mark.parametrize("items", [ITEMS, ITEMS.flip(0)])  # the first layer's attention of the same items is the same
+def test_an_older_step_s_backward_is_refused(ways: dict[str, Any], items: Tensor) -> None:
+    model = model_of(SoftmaxAttention, p=0.0, layers=1)
+    model.ways = ways
     denoiser = denoise(model, DenoiserConfig(max_length=6, mask_init=0.5))
     older = denoiser.loss(lambda: model.losses(ITEMS, TARGETS), VALID)
-    denoiser.loss(lambda: model.losses(ITEMS.flip(0), TARGETS), VALID.flip(0))
+    denoiser.loss(lambda: model.losses(items, TARGETS), items != 0)
     with pytest.raises(UserError, match=r"before the next loss\(\)"):
         older.total.backward()
+
+
+@pytest.mark.parametrize("ways", WAYS)
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("estimator", ["disarm", "ar", "straight_through"])
+def test_a_gated_pass_after_a_step_is_gated_again(ways: dict[str, Any], layers: int, estimator: str) -> None:
+    """The same items as in the step before it, so that the attention alone does not tell the two apart."""
+    found = []
+    for way in (None, ways):
+        model = model_of(SoftmaxAttention, p=0.0, layers=layers)
+        denoiser = denoise(model, DenoiserConfig(max_length=6, mask_init=0.0, estimator=estimator))
+        model.ways = way
+        gradients(model, denoiser)
+        model.zero_grad()
+        model.losses(ITEMS, TARGETS).mean().backward()
+        found.append(model.layers[0].attention.value.weight.grad)
+    torch.testing.assert_close(*found)
+
+
+def test_a_seed_set_in_between_is_told() -> None:
+    model = model_of(SoftmaxAttention, p=0.0)
+    model.ways = WAYS[1]
+    denoiser = denoise(model, DenoiserConfig(max_length=6))
+    gradients(model, denoiser)
+    torch.manual_seed(3)  # as before the step
+    with pytest.raises(UserError, match="do not set the random seed in between"):
+        model.losses(ITEMS, TARGETS).mean().backward()
 
 
 class Twice(nn.Module):
