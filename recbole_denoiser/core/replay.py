@@ -116,7 +116,7 @@ def paused() -> Iterator[None]:
 # The costly functions without side effects that come before the first attention weights.
 _PURE = frozenset({
     F.embedding, F.linear, F.layer_norm, F.softmax, torch.matmul, Tensor.matmul, Tensor.__matmul__,
-    Tensor.add, Tensor.__add__, Tensor.div, Tensor.__truediv__,
+    Tensor.add, Tensor.__add__, Tensor.div, Tensor.__truediv__, Tensor.reshape, torch.baddbmm,
 })  # fmt: skip
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
 

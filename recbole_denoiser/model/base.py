@@ -17,10 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recbole_denoiser.core import DenoiserConfig, denoise, target_weights, warmed_rate
+from recbole_denoiser.core.dots import dots
 from recbole_denoiser.core.masks import live_counts
 from recbole_denoiser.data.rows import Fields
 from recbole_denoiser.integration.parallel import batch_share, total
 from recbole_denoiser.model.objectives import Objective
+from recbole_denoiser.model.positions import Positions
 from recbole_denoiser.model.posteriors import Posteriors, weighted
 from recbole_denoiser.model.tracing import is_traced
 
@@ -80,7 +82,6 @@ class SequenceModel(nn.Module):
     n_items: int
     max_seq_length: int
     item_embedding: nn.Embedding
-    get_attention_mask: Any
 
     loss_terms = ("rec", "mask", "jacobian")
     causal = True
@@ -219,14 +220,14 @@ class SequenceModel(nn.Module):
 
     def position_losses(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Loss and its positive part [B, m] at the positions that have a target, 0 elsewhere."""
-        where = batch.targets != 0
-        state, target = states[where], batch.targets[where]  # [P, d], [P]
+        there = Positions(batch.targets != 0)
         negatives = self._shared(batch)
         if negatives is None and batch.negatives is not None:
-            negatives = batch.negatives[where]
-        loss, positive = self.objective.losses(self, state, target, negatives)
-        empty = loss.new_zeros(where.shape)
-        return empty.masked_scatter(where, loss), empty.masked_scatter(where, positive)
+            negatives = there.of(batch.negatives)
+        equal = self.target_denoise == "none" and batch.trust is None
+        loss, positive = self.objective.losses(self, there.of(states), there.of(batch.targets), negatives, equal)
+        spread = there.back(loss)
+        return spread, spread if positive is loss else there.back(positive)
 
     def _shared(self, batch: Batch) -> Tensor | None:
         """The shared negatives of the step, the same in all of its passes."""
@@ -236,7 +237,7 @@ class SequenceModel(nn.Module):
 
     def scores(self, state: Tensor, items: Tensor) -> Tensor:
         """r_{i,t} = <F_t, T_i> of states [P, d] and items [P, c]."""
-        scores = torch.matmul(F.embedding(items, self.item_weights()), state.unsqueeze(2)).squeeze(2)
+        scores = dots(F.embedding(items, self.item_weights()), state)
         bias = self.item_bias()
         return scores if bias is None else scores + bias[items]
 

@@ -14,7 +14,7 @@ from recbole.model.sequential_recommender.bert4rec import BERT4Rec
 from torch import Tensor, nn
 
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align
-from recbole_denoiser.model.kernels import use_fast_kernels
+from recbole_denoiser.model.kernels import attention_bias, use_fast_kernels
 from recbole_denoiser.model.last_row import last_row
 
 
@@ -96,7 +96,7 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Eq. 1, and the attention bias against padding."""
-        return self.embed_items(batch.items), self.get_attention_mask(batch.items, bidirectional=True)
+        return self.embed_items(batch.items), attention_bias(batch.items, causal=False)
 
     def embed_items(self, items: Tensor) -> Tensor:
         """Eq. 1: item plus position, [B, m] -> [B, m, d]."""

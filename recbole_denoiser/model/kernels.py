@@ -1,17 +1,62 @@
-"""RecBole's layers in fewer or cheaper kernels."""
+"""RecBole's layers in fewer or cheaper kernels: the same functions of the same parameters, equal to rounding."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
+from recbole.model.layers import MultiHeadAttention
+from torch import Tensor
 
 from recbole_denoiser.core.dropout import use_fast_dropout
+from recbole_denoiser.model.tracing import is_traced
+
+FORBIDDEN = -10000.0  # RecBole's bias of a key that may not be attended to
 
 
 def use_fast_kernels(model: Any, config: Any) -> None:
-    """The same functions as RecBole's layers in fewer or cheaper kernels."""
+    """To be called before masks are attached."""
     use_fast_dropout(model)
-    if config["hidden_act"] == "gelu":  # RecBole writes gelu out in four operations
-        for layer in model.trm_encoder.layer:
+    for layer in model.trm_encoder.layer:
+        layer.multi_head_attention.__class__ = FastAttention
+        if config["hidden_act"] == "gelu":  # RecBole writes gelu out in four operations
             layer.feed_forward.intermediate_act_fn = F.gelu
+
+
+class FastAttention(MultiHeadAttention):
+    """RecBole's attention with scale and bias inside the product of queries and keys; keys are not transposed."""
+
+    def forward(self, input_tensor: Tensor, attention_mask: Tensor) -> Tensor:
+        """[B, m, d] and a bias that broadcasts to [B, H, m, m] -> [B, m, d]."""
+        if is_traced():
+            return super().forward(input_tensor, attention_mask)
+        B, m, _ = input_tensor.shape
+        H, d_h = self.num_attention_heads, self.attention_head_size
+
+        def heads(x: Tensor) -> Tensor:
+            return x.view(B, m, H, d_h).transpose(1, 2).reshape(B * H, m, d_h)
+
+        q, k, v = heads(self.query(input_tensor)), heads(self.key(input_tensor)), heads(self.value(input_tensor))
+        if attention_mask.size(0) == 1 and attention_mask.size(1) == 1:
+            bias = attention_mask[0]  # one for all: no copy
+        else:
+            bias = attention_mask.expand(B, H, m, m).reshape(B * H, m, m)
+        scores = torch.baddbmm(bias.to(q.dtype), q, k.transpose(1, 2), alpha=1 / self.sqrt_attention_head_size)
+        weights = self.attn_dropout(self.softmax(scores.view(B, H, m, m)))
+        context = torch.bmm(weights.view(B * H, m, m), v)
+        context = context.view(B, H, m, d_h).transpose(1, 2).reshape(B, m, H * d_h)
+        return self.LayerNorm(self.out_dropout(self.dense(context)) + input_tensor)
+
+
+def attention_bias(items: Tensor, causal: bool) -> Tensor:
+    """RecBole's bias of items [B, m], 0 = padding: 0 where a key may be attended to, else -10000.
+
+    [B, 1, m, m] or, where all keys are real or order does not matter, a shape that broadcasts to it.
+    """
+    m = items.size(1)
+    order = torch.full((m, m), FORBIDDEN, device=items.device).triu_(1)[None, None] if causal else None
+    if not is_traced() and bool((items != 0).all()):
+        return order if order is not None else torch.zeros(1, 1, 1, 1, device=items.device)
+    padding = (items == 0).to(torch.float32).mul_(FORBIDDEN)[:, None, None]  # [B, 1, 1, m]
+    return padding if order is None else torch.minimum(padding, order)

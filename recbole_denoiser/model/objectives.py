@@ -45,11 +45,16 @@ class Objective:
             return torch.multinomial(self.log_q.exp(), self.k, replacement=True).to(targets.device)
         return torch.randint(1, self.n_items, (self.k,), device=targets.device)
 
-    def losses(self, model: Any, state: Tensor, target: Tensor, negatives: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Loss and its positive part [P] of states [P, d] and targets [P]; negatives [P, k], or [k] for all."""
+    def losses(
+        self, model: Any, state: Tensor, target: Tensor, negatives: Tensor | None, equal: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and its positive part [P] of states [P, d] and targets [P]; negatives [P, k], or [k] for all.
+
+        ``equal``: every position will count the same.
+        """
         weight, bias = model.item_weights()[: self.n_items], model.item_bias()
         if self.loss_type == "CE":
-            loss = cross_entropy(state, weight, bias, target)
+            loss = cross_entropy(state, weight, bias, target, equal=equal)
             return loss, loss
         assert negatives is not None
         if negatives.dim() == 1:

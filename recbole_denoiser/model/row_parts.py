@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from recbole_denoiser.core.attention import MaskedSoftmax
 from recbole_denoiser.core.denoiser import Denoiser
+from recbole_denoiser.model.kernels import FastAttention
 
 CACHE_NUMBERS = 3_200_000  # numbers that are worked on at once by a CPU thread: about the size of its last cache
 
@@ -27,7 +28,7 @@ def is_plain(encoder: Any, denoiser: Denoiser | None) -> bool:
             return False
         attention = layer.multi_head_attention
         softmax = MaskedSoftmax if denoiser is not None else nn.Softmax
-        if type(attention) is not MultiHeadAttention or type(attention.softmax) is not softmax:
+        if type(attention) not in (MultiHeadAttention, FastAttention) or type(attention.softmax) is not softmax:
             return False
     return not any(module._forward_hooks or module._forward_pre_hooks for module in encoder.modules())
 

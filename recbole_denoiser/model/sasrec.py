@@ -11,7 +11,7 @@ from recbole.model.sequential_recommender.sasrec import SASRec
 from torch import Tensor, nn
 
 from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel
-from recbole_denoiser.model.kernels import use_fast_kernels
+from recbole_denoiser.model.kernels import attention_bias, use_fast_kernels
 from recbole_denoiser.model.last_row import last_row
 
 
@@ -30,7 +30,7 @@ class SASRecDenoiser(SequenceModel, SASRec):
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Eq. 1, and the causal attention bias."""
-        return self.embed_items(batch.items), self.get_attention_mask(batch.items)
+        return self.embed_items(batch.items), attention_bias(batch.items, causal=True)
 
     def embed_items(self, items: Tensor) -> Tensor:
         """Eq. 1: item plus position, [B, m] -> [B, m, d]."""

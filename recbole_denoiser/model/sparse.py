@@ -18,6 +18,7 @@ from torch import Tensor
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import Batch
+from recbole_denoiser.model.kernels import FORBIDDEN
 from recbole_denoiser.model.sasrec import SASRecDenoiser
 
 
@@ -47,9 +48,9 @@ class SASRecSparse(SASRecDenoiser):
 
     def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """As SASRec, with the pattern in the attention bias."""
-        x, bias = super().embed(batch)  # bias [B, 1, m, m]
+        x, bias = super().embed(batch)  # bias [1 or B, 1, m, m]
         m = batch.items.size(1)
         newest = batch.valid.sum(1, keepdim=True) - 1 if not self.from_end else m - 1  # position of the newest item
         age = newest - torch.arange(m, device=x.device).unsqueeze(0)  # [B or 1, m]
         allowed = attention_pattern(self.pattern, age, self.stride, self.summary).unsqueeze(1)
-        return x, bias.masked_fill(~allowed, -10000.0)
+        return x, torch.where(allowed, bias, FORBIDDEN)

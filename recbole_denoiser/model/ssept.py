@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import Batch
+from recbole_denoiser.model.kernels import attention_bias
 from recbole_denoiser.model.sasrec import SASRecDenoiser
 
 
@@ -43,7 +44,6 @@ class SSEPT(SASRecDenoiser):
     position_embedding: nn.Embedding
     LayerNorm: nn.LayerNorm
     dropout: nn.Dropout
-    get_attention_mask: Any
 
     def __init__(self, config: Any, dataset: Any) -> None:
         width, user_size = config["hidden_size"], config["user_size"]
@@ -76,7 +76,7 @@ class SSEPT(SASRecDenoiser):
         user = self.user_vectors(self._users(batch)).unsqueeze(1)
         pair = torch.cat([item, user.expand(-1, m, -1) * math.sqrt(self.user_size)], dim=2)  # [B, m, d]
         summed = pair + self.position_embedding(self.position_ids(m))
-        return self.dropout(self.LayerNorm(summed)), self.get_attention_mask(batch.items), user
+        return self.dropout(self.LayerNorm(summed)), attention_bias(batch.items, causal=True), user
 
     def _users(self, batch: Batch) -> Tensor:
         """[B] user ids, some of them others in training; 0 if the batch does not tell."""

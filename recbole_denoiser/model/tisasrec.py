@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from recbole_denoiser.core.dropout import use_fast_dropout
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import Batch, SequenceModel, align
+from recbole_denoiser.model.kernels import attention_bias
 from recbole_denoiser.model.time_attention import ACTIVATIONS, TimeBlock, time_intervals
 
 
@@ -27,7 +28,6 @@ class TiSASRec(SequenceModel, SequentialRecommender):
 
     n_items: int
     max_seq_length: int
-    get_attention_mask: Any
 
     def __init__(self, config: Any, dataset: Any) -> None:
         SequentialRecommender.__init__(self, config, dataset)
@@ -67,7 +67,7 @@ class TiSASRec(SequenceModel, SequentialRecommender):
         rows = self.position_ids(m)
         tables = (self.position_k(rows), self.position_v(rows), self.time_k.weight, self.time_v.weight)
         dropped = (self.dropout(table.expand(B, -1, -1)) for table in tables)  # [B, m or span + 1, d]
-        return x, self.get_attention_mask(batch.items), intervals.unsqueeze(1), *dropped
+        return x, attention_bias(batch.items, causal=True), intervals.unsqueeze(1), *dropped
 
     def encode(self, embedded: tuple[Tensor, ...]) -> Tensor:
         """L blocks and a last LayerNorm."""

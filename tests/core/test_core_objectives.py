@@ -26,15 +26,18 @@ def made(P: int = 13, items: int = 29, d: int = 5) -> tuple[Tensor, Tensor, Tens
 
 @pytest.mark.parametrize("rows", [1, 4, 13, 100])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_pieces_have_the_loss_and_gradient_of_the_matrix(rows: int, with_bias: bool) -> None:
+@pytest.mark.parametrize("equal", [True, False])
+@pytest.mark.parametrize("told", [True, False])
+def test_pieces_have_the_loss_and_gradient_of_the_matrix(rows: int, with_bias: bool, equal: bool, told: bool) -> None:
+    """``told`` that positions count the same, rightly or wrongly."""
     state, weight, bias, target = made()
-    importance = torch.rand(13)  # what target_denoise or row credit make of the positions
+    importance = torch.full((13,), 0.3) if equal else torch.rand(13)  # of target_denoise or row credit
     found = []
     for in_pieces in (True, False):
         s, w, b = (x.clone().requires_grad_() for x in (state, weight, bias))
         given = b if with_bias else None
         if in_pieces:
-            loss = cross_entropy(s, w, given, target, rows)
+            loss = cross_entropy(s, w, given, target, rows, told)
         else:
             loss = F.cross_entropy(F.linear(s, w, given), target, reduction="none")
         (loss * importance).sum().backward()
@@ -62,28 +65,57 @@ def test_no_piece_exceeds_the_set_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(seen) == 58 and len(seen) == 14
 
 
-def test_cross_entropy_of_huge_scores_and_of_nothing() -> None:
+def test_products_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told that positions count the same, a step makes its logits once; without gradients it makes nothing else."""
+    state, weight, _, target = made()
+    calls: list[str] = []
+
+    def counted(name: str, inner: Any) -> Any:
+        def call(*given: Any) -> Any:
+            calls.append(name)
+            return inner(*given)
+
+        return call
+
+    monkeypatch.setattr(ce, "_logits", counted("logits", ce._logits))
+    monkeypatch.setattr(ce._Gradient, "add", counted("gradient", ce._Gradient.add))
+    for told, expected in ((True, ["logits", "gradient"]), (False, ["logits", "logits", "gradient"])):
+        calls.clear()
+        cross_entropy(state.clone().requires_grad_(), weight, None, target, equal=told).mean().backward()
+        assert calls == expected
+    calls.clear()
+    with torch.no_grad():
+        cross_entropy(state.clone().requires_grad_(), weight, None, target, equal=True)
+    assert calls == ["logits"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_cross_entropy_of_huge_scores_and_of_nothing(told: bool) -> None:
     state, weight, _, target = made()
     state = (state * 1e4).requires_grad_()
-    loss = cross_entropy(state, weight, None, target)
+    loss = cross_entropy(state, weight, None, target, equal=told)
     loss.sum().backward()
     assert state.grad is not None
     assert torch.isfinite(loss).all() and torch.isfinite(state.grad).all()
     nothing = torch.zeros(0, 5, requires_grad=True)
-    cross_entropy(nothing, weight, None, target[:0]).sum().backward()
+    cross_entropy(nothing, weight, None, target[:0], equal=told).sum().backward()
     assert nothing.grad is not None and nothing.grad.shape == (0, 5)
 
 
-def test_half_precision_is_near() -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_half_precision_is_near(told: bool) -> None:
     state, weight, bias, target = made()
     s, w, b = (x.clone().requires_grad_() for x in (state, weight, bias))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = cross_entropy(s, w, b, target)
+        loss = cross_entropy(s, w, b, target, equal=told)
     loss.sum().backward()
     full = F.cross_entropy(F.linear(state, weight, bias), target, reduction="none")
     assert s.grad is not None and w.grad is not None
     assert loss.dtype == s.grad.dtype == w.grad.dtype == torch.float32
     torch.testing.assert_close(loss.detach(), full, rtol=0.05, atol=0.2)
+    exact = state.clone().requires_grad_()
+    F.cross_entropy(F.linear(exact, weight, bias), target, reduction="sum").backward()
+    torch.testing.assert_close(s.grad, exact.grad, rtol=0.05, atol=0.2)
 
 
 POSITIVE, NEGATIVES = [0.3, -1.2], [[0.5, -0.1, 2.0], [-0.4, 0.9, 0.0]]
