@@ -12,6 +12,7 @@ from typing import Any
 from recbole_denoiser.integration.key import Key
 from recbole_denoiser.integration.paths import properties_folder
 from recbole_denoiser.integration.recbole_schema import RECBOLE_KEYS
+from recbole_denoiser.integration.registry import MODELS
 from recbole_denoiser.integration.schema import (
     BACKBONE_KEYS,
     BASELINE_KEYS,
@@ -48,7 +49,7 @@ def text() -> str:
     """The whole page."""
     overall = read_yaml(properties_folder() / "overall.yaml")
     common = read_yaml(properties_folder() / "denoiser.yaml")
-    models = {name: {**common, **own} for name, own in _files("model").items()}
+    models = {name: {**overall, **common, **own} if name in MODELS else own for name, own in _files("model").items()}
     parts = [HEAD]
     for title, about, keys in GROUPS:
         parts.append(f"## {title}\n\n{about}\n\n{_package_table(keys, overall, models)}")
@@ -92,12 +93,12 @@ def _dataset_table(datasets: dict[str, dict[str, Any]]) -> str:
 def _default(name: str, overall: dict[str, Any], models: dict[str, dict[str, Any]]) -> str:
     """The default of all models, and which of them differ from most."""
     values = {model: _plain(own[name]) for model, own in models.items() if name in own}
-    if not values:
-        return f"`{_plain(overall[name])}`" if name in overall else ""
-    counted = list(values.values())
-    usual = max(dict.fromkeys(counted), key=counted.count)
-    parts = [f"`{_plain(overall[name])}`; this package's models `{usual}`" if name in overall else f"`{usual}`"]
-    for other in dict.fromkeys(value for value in counted if value != usual):
+    parts = [f"`{_plain(overall[name])}`"] if name in overall else []
+    counted = [value for model, value in values.items() if model in MODELS]
+    usual = max(dict.fromkeys(counted), key=counted.count) if counted else None
+    if usual is not None and [f"`{usual}`"] != parts:
+        parts.append(f"this package's models `{usual}`" if parts else f"`{usual}`")
+    for other in dict.fromkeys(value for value in values.values() if value != usual):
         parts.append(f"{', '.join(model for model, value in values.items() if value == other)} `{other}`")
     return "; ".join(parts)
 

@@ -22,7 +22,7 @@ _RECBOLE = {
     "device": "cpu or cuda; without it the GPU, if there is one",
 }
 _COMMON = ("epochs", "learning_rate", "train_batch_size", "stopping_step", "MAX_ITEM_LIST_LENGTH", "hidden_size",
-           "n_layers", "loss_type", "denoise", "mask", "estimator", "beta", "gamma", "target_sparsity",
+           "n_layers", "loss_type", "noise_action", "denoise", "mask", "estimator", "beta", "gamma", "target_sparsity",
            "target_denoise", "mask_learning_rate", "train_noise", "eval_args.mode", "seed", "data_path", "result_dir",
            "run_name", "label", "resume", "overwrite", "num_threads", "device")  # fmt: skip
 
@@ -34,7 +34,9 @@ def add_commands(command: Callable[..., Any]) -> None:
     run = command("run", _run, settings=True)
     run.add_argument("--model", "-m", default="SASRecDenoiser", help=f"one of {', '.join(known_models())}")
     run.add_argument("--dataset", "-d", default="ml-100k", help="name of a data set in data_path (ml-100k is included)")
-    run.add_argument("--config_files", nargs="*", default=[], help="YAML files, later ones win; or: paper")
+    run.add_argument(
+        "--config_files", nargs="*", default=[], help="YAML files, later ones win; or a preset: default, paper, strong"
+    )
     run.add_argument("--nproc", type=int, default=1, help="processes on this machine")
     run.add_argument("--ip", default="localhost", help="address of the first machine")
     run.add_argument("--port", type=int, help="port of the first machine (5678; on one machine any free one)")

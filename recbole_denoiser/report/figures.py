@@ -142,7 +142,8 @@ def _panel(
         axis.set_ylim(*limits)
     axis.set_title(title, fontsize="medium")
     axis.set_xlabel("epoch (dot: the checkpoint)")
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    axis.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # also of a single epoch
+    axis.ticklabel_format(axis="y", useOffset=False)
     _save(figure, picture, stem)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from recbole_denoiser.experiments.reference import denoises, reference
+from recbole_denoiser.experiments.reference import denoising_parts, reference
 from recbole_denoiser.integration.schema import DERIVED, PLACES
 from recbole_denoiser.report.runs import names_of, setting_text
 from recbole_denoiser.runs.record import Run
@@ -61,7 +61,7 @@ def references(groups: Sequence[Group]) -> dict[str, Group]:
         for candidates in (alike, here):
             chosen = reference([other.first for other in candidates])
             base = next(other for other in candidates if other.first is chosen)
-            if base is not group and (candidates is here or not denoises(chosen)):
+            if base is not group and (candidates is here or not denoising_parts(chosen)):
                 found[group.name] = base
                 break
     return found

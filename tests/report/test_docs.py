@@ -8,7 +8,9 @@ import pytest
 from docs_scripts import DOCS, docs_script
 
 from recbole_denoiser.core.config import ESTIMATORS
+from recbole_denoiser.integration.paths import properties_folder
 from recbole_denoiser.integration.schema import PACKAGE_KEYS
+from recbole_denoiser.integration.values import read_yaml
 
 
 def test_configuration_page_is_up_to_date() -> None:
@@ -42,3 +44,18 @@ def test_files_and_keys_named_in_a_page_exist(page: str) -> None:
     known = set(PACKAGE_KEYS) | {"eval_args", "seed"}
     for name in re.findall(r"`(?:--)?([a-z_]+)(?:\.\w+)?[:=] ?[^`]*`", text):
         assert name in known, name
+
+
+def test_a_recbole_model_has_only_the_defaults_of_its_own_file() -> None:
+    """RecBole's models do not train with this package's objective: its defaults are not said to be theirs."""
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `") and "GRU4RecKG" in line]
+    assert {line.split("`")[1] for line in rows} == set(read_yaml(properties_folder() / "model" / "GRU4RecKG.yaml"))
+
+
+def test_a_default_of_some_models_is_not_said_to_be_that_of_all() -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| `noise_action` |"))
+    assert "`none`; BERT4RecDenoiser, SASRecDenoiser, SSEPTDenoiser, TiSASRecDenoiser `remove`" in row
+    rows = next(line for line in text.splitlines() if line.startswith("| `train_rows` |"))
+    assert "`prefixes`; this package's models `sequences`" in rows

@@ -18,7 +18,7 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments import canvas
 from recbole_denoiser.experiments.paper import load_paper_table
 from recbole_denoiser.experiments.stats import per_user
-from recbole_denoiser.report.figures import Curve, kept_figure, validation_figure
+from recbole_denoiser.report.figures import Curve, kept_figure, losses_figure, validation_figure
 from recbole_denoiser.report.groups import group_seeds, references
 from recbole_denoiser.report.html import fill, json_block
 from recbole_denoiser.report.metrics import differences, measured
@@ -120,6 +120,35 @@ def test_a_noisy_run_is_compared_with_the_noisy_backbone(runs: list[Run]) -> Non
     bases = {name: base.name for name, base in references(groups).items()}
     assert bases[groups[1].name] == "noisy plain"
     assert bases[groups[0].name] == bases["noisy plain"] == groups[2].name
+
+
+def test_of_denoised_runs_the_least_denoised_is_the_reference(runs: list[Run]) -> None:
+    """--denoise=False alone leaves the detector on: still the better reference than the run with masks before it."""
+    common = {"noise_action": "remove", "target_denoise": "truncate"}
+    masked = replace(runs[0], config={**runs[0].config, **common, "denoise": True})
+    plain = replace(runs[0], label="SASRec", config={**runs[0].config, **common, "denoise": False})
+    groups = group_seeds([masked, plain])
+    assert {name: base.name for name, base in references(groups).items()} == {groups[0].name: groups[1].name}
+
+
+def test_a_single_epoch_has_whole_ticks(runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[list[float]] = []
+
+    def save(figure: Any, stem: Path, plain_text: bool) -> list[Path]:
+        figure.draw_without_rendering()
+        for axis in figure.axes:
+            left, right = axis.get_xlim()
+            ticks.append([tick for tick in axis.get_xticks() if left <= tick <= right])
+            assert not axis.yaxis.get_offset_text().get_text()
+        return []
+
+    monkeypatch.setattr(canvas, "save", save)
+    losses = [{"rec": 1.38900001}, {"rec": 1.38900009}]
+    short = [
+        replace(run, epochs=[{**run.epochs[0], "losses": loss}]) for run, loss in zip(runs[:2], losses, strict=True)
+    ]
+    losses_figure(group_seeds(short), tmp_path / "losses")
+    assert ticks == [[1]]
 
 
 def test_seeds_are_one_line(runs: list[Run], tmp_path: Path) -> None:
