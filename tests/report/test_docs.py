@@ -7,6 +7,7 @@ import re
 import pytest
 from docs_scripts import DOCS, docs_script
 
+import recbole_denoiser
 from recbole_denoiser.core.config import ESTIMATORS
 from recbole_denoiser.integration.paths import properties_folder
 from recbole_denoiser.integration.schema import PACKAGE_KEYS
@@ -59,3 +60,28 @@ def test_a_default_of_some_models_is_not_said_to_be_that_of_all() -> None:
     assert "`none`; BERT4RecDenoiser, SASRecDenoiser, SSEPTDenoiser, TiSASRecDenoiser `remove`" in row
     rows = next(line for line in text.splitlines() if line.startswith("| `train_rows` |"))
     assert "`prefixes`; this package's models `sequences`" in rows
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"^  - .+: (\w+\.md)$", navigation, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(file.name for file in DOCS.glob("*.md"))
+
+
+def test_parts_of_the_readme_that_pages_show_are_there() -> None:
+    """The site's start and limits are the README's, between markers that GitHub does not show."""
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    shown = [
+        name for page in DOCS.glob("*.md") for name in re.findall(r'--8<-- "README.md:(\w+)"', page.read_text("utf-8"))
+    ]
+    assert sorted(shown) == ["limits", "start"]
+    for name in shown:
+        part = readme.split(f"[start:{name}] -->\n")[1].split(f"<!-- --8<-- [end:{name}]")[0]
+        assert len(part) > 300
+        assert not re.findall(r"\]\((?!https?:)", part), "a relative link would lead elsewhere from the site"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: recbole_denoiser[\w.]*\.(\w+)$", text, flags=re.MULTILINE))
+    assert set(recbole_denoiser.__all__) - {"__version__"} <= shown

@@ -76,7 +76,7 @@ proof_of() {  # what the command must have written
     tune) ls "$place"/tune/tune/*/best.yaml ;;
     mlflow) ls results/mlflow/mlruns/*/*/metrics/test/ndcg_at_10 ;;
     wandb) ls -d results/wandb/wandb/offline-run-* ;;
-    docs) ls "$place/site/trackers/index.html" ;;
+    docs) ls "$place/site/trackers.html" && grep -c "<span class=\"gp\">" "$place/site/api.html" ;;
     *) true ;;
   esac
 }
