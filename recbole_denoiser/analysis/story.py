@@ -58,7 +58,7 @@ def _plain(user: dict[str, Any]) -> str:
     found = user["out"][best]
     return (
         f"Read all {total} items: nothing is masked and nothing was removed. What counts most is "
-        f"{name(user['items'][best])}: without it, {_moved(user, found['now'], found['next'])}."
+        f"{_said(user['items'][best])}: without it, {_moved(user, found['now'], found['next'])}."
     )
 
 
@@ -79,19 +79,24 @@ def _moved(user: dict[str, Any], now: list[int], after: int | None) -> str:
         and after != user["next"]["rank"]
         and (min(after, user["next"]["rank"]) <= FAR)
     ):
-        return f"{name(user['next'])}, which came next, would move from {user['next']['rank']} to {after}"
+        return f"{_said(user['next'])}, which came next, would move from {user['next']['rank']} to {after}"
     moves = [(abs(rank - place), entry, place, rank)
              for place, (entry, rank) in enumerate(zip(user["on"], now, strict=True), start=1)]  # fmt: skip
     if not moves or max(move[0] for move in moves) == 0:
         return f"the first {len(user['on'])} recommendations would stay as they are"
     _, entry, place, rank = max(moves, key=lambda move: move[0])
-    return f"{name(entry)} would move from {place} to {rank}"
+    return f"{_said(entry)} would move from {place} to {rank}"
 
 
 def _names(entries: list[dict[str, Any]]) -> str:
-    shown = [name(entry) for entry in entries[:SHOWN]]
+    shown = [_said(entry) for entry in entries[:SHOWN]]
     more = len(entries) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _said(entry: dict[str, Any]) -> str:
+    """The name inside a sentence, whose commas are not the title's ("Birds, The")."""
+    return f"“{name(entry)}”" if "," in name(entry) else name(entry)
 
 
 def name(entry: dict[str, Any]) -> str:

@@ -112,6 +112,8 @@ def test_sentences_about_masks_by_hand() -> None:
     assert story(made_up(next=after)).endswith("with the masks off, T9, which came next, would move from 12 to 3.")
     unseen = after | {"rank": 700, "rank_off": 500}
     assert story(made_up(next=unseen)).endswith("with the masks off, T3 would move from 1 to 4.")
+    comma = {**made_up()["items"][0], "title": "Birds, The"}
+    assert "reads “Birds, The” in no layer" in story(made_up(items=[comma, *made_up()["items"][1:]]))
     assert effect(made_up(next=after)) == pytest.approx(1 / 2 + 2 / 4)  # T3 is new; log2(12 / 3) = 2
     same = [{**entry, "other_rank": place} for place, entry in enumerate(made_up()["on"], start=1)]
     assert story(made_up(on=same)).endswith("the first 2 recommendations would stay as they are.")

@@ -44,7 +44,7 @@ function removedRows(place) {
 function shortReason(item) {
   const { others, never, around } = item.why;
   return `${percent(item.posterior)} noise: ` + (others === 0 ? "no other user has it" :
-    `${never} of ${around} neighbours never stand near it elsewhere; others have it ${count(others)}×`);
+    `${never} of ${around} neighbours never stand near it elsewhere; others have it ${count(others)} ${others === 1 ? "time" : "times"}`);
 }
 
 function pickRemoved(number) {
