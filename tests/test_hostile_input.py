@@ -154,6 +154,7 @@ def changed(row: int, column: int, cell: str) -> bytes:
         (as_bytes(table()[:2]), "no user has two interactions"),
         (as_bytes([row[:2] for row in table()]), "no column 'timestamp'"),
         (as_bytes([row[1:] for row in table()]), "user_id"),
+        (as_bytes([["other:float"], ["1"], ["2"]]), "No column of ./toy/toy.inter is loaded: it has other:float."),
         (changed(7, 2, "abc"), "toy.inter, line 8: 'abc' in column timestamp:float is not a number"),
         (changed(7, 2, "inf"), "line 8"),
         (changed(7, 2, "nan"), "line 8"),

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 from recbole.data.dataset import Dataset, SequentialDataset
-from recbole.utils import FeatureType
+from recbole.utils import FeatureSource, FeatureType
 
 from recbole_denoiser.data.atomic import check_header, check_row_widths, explain_bad_value
 from recbole_denoiser.data.cleaning import Cleaning, cleaned
@@ -73,6 +73,10 @@ class SequenceDataset(SequentialDataset):
                 feat = super()._load_feat(filepath, source)
         except (ValueError, OverflowError, pd.errors.ParserError) as error:
             raise explain_bad_value(filepath, separator, encoding, error) from error
+        if feat is None and source == FeatureSource.INTERACTION:
+            raise UserError(
+                f"No column of {filepath} is loaded: it has {', '.join(columns)}. Check load_col and unload_col."
+            )
         if feat is not None and feat.empty:
             raise UserError(f"{filepath} has a header but no rows.")
         return feat

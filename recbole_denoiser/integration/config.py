@@ -160,11 +160,11 @@ class Config(RecBoleConfig):
             raise UserError(f"The settings do not fit together: {error}") from error
 
     def _set_eval_neg_sample_args(self, phase: Any) -> None:
-        if self.final_config_dict["eval_args"]["mode"].get(phase) == "unseen":  # this package's; RecBole knows full
-            self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
-            return
         try:
-            super()._set_eval_neg_sample_args(phase)
+            if self.final_config_dict["eval_args"]["mode"].get(phase) == "unseen":  # this package's; RecBole knows full
+                self.final_config_dict[f"{phase}_neg_sample_args"] = {"distribution": "uniform", "sample_num": "none"}
+            else:
+                super()._set_eval_neg_sample_args(phase)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             mode = self.final_config_dict["eval_args"].get("mode")
             mode = mode.get(phase) if isinstance(mode, dict) else mode

@@ -97,7 +97,7 @@ _MODEL = [
     *(Key(name, float, at_least=0, below=1) for name in ("hidden_dropout_prob", "attn_dropout_prob", "dropout_prob")),
     Key("hidden_act", str, choices=("gelu", "relu", "swish", "tanh", "sigmoid")),
     Key("layer_norm_eps", float, above=0, at_most=1),
-    Key("initializer_range", float, at_least=0, at_most=100),
+    Key("initializer_range", float, above=0, at_most=100),
 ]
 _PROCESSES = [
     *(Key(name, int, at_least=0, at_most=100_000) for name in ("local_rank", "offset", "group_offset")),

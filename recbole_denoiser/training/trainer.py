@@ -24,7 +24,7 @@ from recbole_denoiser.integration import parallel, trackers
 from recbole_denoiser.model.protocols import MaskedModel
 from recbole_denoiser.training.checkpoint import files_of
 from recbole_denoiser.training.evaluation import RankCollector
-from recbole_denoiser.training.optimizer import fused
+from recbole_denoiser.training.optimizer import check_sparse, fused
 from recbole_denoiser.training.resuming_trainer import ResumingTrainer
 from recbole_denoiser.training.schedule import learning_rates
 from recbole_denoiser.training.tracking import TensorBoard, Tracker, epoch_figures
@@ -64,7 +64,9 @@ class SequenceTrainer(ResumingTrainer):
             backbone = [parameter for parameter in self.model.parameters() if id(parameter) not in known]
             phi = {"params": masks, "lr": self.config["mask_learning_rate"], "weight_decay": 0.0}
             kwargs["params"] = [{"params": backbone}, phi]
-        return fused(super()._build_optimizer(**kwargs))
+        optimizer = super()._build_optimizer(**kwargs)
+        check_sparse(optimizer, self.model)
+        return fused(optimizer)
 
     def fit(
         self,

@@ -46,7 +46,9 @@ def test_unknown_model_suggests_and_lists() -> None:
         ("hidden_size", 51, "multiple of n_heads"),
         ("valid_metric", "Recall@10", "not among metrics"),
         ("eval_args.mode", "uniform", "uniN"),
+        ("eval_args.mode", None, "uniN"),
         ("eval_args.order", "RO", "TO"),
+        ("initializer_range", 0, "number > 0"),
     ],
 )
 def test_wrong_values_say_what_is_allowed(key: str, value: object, allowed: str) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 
-from recbole_denoiser.training.optimizer import fused
+from recbole_denoiser.errors import UserError
+from recbole_denoiser.training.optimizer import check_sparse, fused
 
 
 def steps(optimizer: Optimizer, parameters: list[torch.Tensor]) -> None:
@@ -51,3 +53,12 @@ def test_a_checkpoint_of_the_plain_optimizer_goes_on_as_it_began() -> None:
 def test_others_stay_as_they_are() -> None:
     optimizer = SGD([torch.zeros(2, requires_grad=True)], lr=0.1)
     assert fused(optimizer) is optimizer
+
+
+def test_sparse_adam_is_for_sparse_gradients_only() -> None:
+    sparse, dense = nn.Embedding(5, 2, sparse=True), nn.Embedding(5, 2)
+    check_sparse(SparseAdam(sparse.parameters()), sparse)
+    check_sparse(Adam(dense.parameters()), dense)
+    model = nn.ModuleList([sparse, dense])
+    with pytest.raises(UserError, match="sparse_adam needs sparse gradients, and ModuleList has dense ones"):
+        check_sparse(SparseAdam(model.parameters()), model)
