@@ -153,3 +153,6 @@ def test_a_storage_password_is_never_shown(workplace: Path, settings: dict, caps
         said = capsys.readouterr().err
         assert "me:***@" in said
         assert "s3cr" not in said
+    assert main([*arguments[:-1], "--storage=nothing://h/d?user=me&sslpassword=s3cr%2Ft&a=1"]) == 2
+    said = capsys.readouterr().err
+    assert "user=me&sslpassword=***&a=1" in said and "s3cr" not in said

@@ -219,13 +219,12 @@ def validation_score(folder: Path, metric: str) -> float:
 
 
 def without_password(text: str, url: str) -> str:
-    """``text`` without the password of a storage URL, which belongs into no message and no file."""
-    found = re.search(r"://[^:/]*:(.*)@", url)
-    if found is None or not found.group(1):
-        return text
-    password = found.group(1)
-    for form in {password, unquote(password)}:
-        text = text.replace(form, "***")
+    """``text`` without the passwords of a storage URL, which belong into no message and no file."""
+    found = re.findall(r"://[^:/]*:(.*)@", url)
+    found += re.findall(r"[?&;]\w*(?:pass|pwd|secret|token|key)\w*=([^&;]+)", url, re.IGNORECASE)
+    for password in filter(None, found):
+        for form in {password, unquote(password)}:
+            text = text.replace(form, "***")
     return text
 
 

@@ -23,12 +23,25 @@ Loader.add_implicit_resolver(
 )
 
 
+DEEPEST = 100  # levels of lists and mappings in each other; libyaml's own limit is the end of the process
+
+
+def parse_yaml(text: str) -> Any:
+    """What YAML text holds; an error, not a crash, if it is nested too deeply."""
+    depth = 0
+    for event in yaml.parse(text, Loader=Loader) if len(text) > DEEPEST else ():
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {DEEPEST} deep", problem_mark=event.start_mark)
+    return yaml.load(text, Loader=Loader)
+
+
 def read_yaml(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping."""
     try:
         text = file.read_text(encoding="utf-8")
+        content = parse_yaml(text)
         refuse_repeated_keys(yaml.compose(text, Loader=Loader), file)
-        content = yaml.load(text, Loader=Loader)
     except FileNotFoundError:
         raise UserError(f"Config file '{file}' does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -75,9 +88,9 @@ def parse_value(text: str) -> Any:
     if text.startswith("("):
         try:
             return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, MemoryError, RecursionError):  # the last two: nested too deeply
             return text
     try:
-        return yaml.load(text, Loader=Loader)
+        return parse_yaml(text)
     except (yaml.YAMLError, ValueError):
         return text

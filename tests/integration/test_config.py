@@ -104,6 +104,11 @@ def test_flag_values_are_data(text: str, value: object) -> None:
     assert parse_value(text) == value
 
 
+@pytest.mark.parametrize("bracket", ["[", "{", "(", "- "])
+def test_a_deep_flag_value_is_text(bracket: str) -> None:
+    assert parse_value(50_000 * bracket) == 50_000 * bracket
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -113,6 +118,9 @@ def test_flag_values_are_data(text: str, value: object) -> None:
         "just text",
         "1: 2\n",
         "a: !!python/name:os.system\n",
+        "a: " + 100_000 * "[",
+        "a: " + 50_000 * "{b: " + 50_000 * "}",
+        "\n".join(" " * depth + "a:" for depth in range(1000)),
     ],
 )
 def test_bad_yaml_is_told_and_not_run(tmp_path: Path, text: str) -> None:
