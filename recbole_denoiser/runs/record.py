@@ -74,6 +74,15 @@ def _config(value: Any) -> bool:
     return isinstance(value, dict) and all(_text(value.get(key)) for key in ("model", "dataset", "data_path"))
 
 
+def _noise(value: Any) -> bool:
+    """What cleaning found; a detector's share comes with its interval and verdict."""
+    if value is None or not isinstance(value, dict) or "share" not in value:
+        return value is None or isinstance(value, dict)
+    interval = value.get("interval")
+    pair = isinstance(interval, list) and len(interval) == 2 and all(map(_number, interval))
+    return pair and _number(value["share"]) and _text(value.get("verdict"))
+
+
 @dataclass(frozen=True)
 class _Field:
     """One field: is a value right, and what it must be in words."""
@@ -102,6 +111,7 @@ FIELDS = {
     "valid_by_mode": _Field(_modes, "a mapping of modes to metrics", required=False),
     "test_by_mode": _Field(_modes, "a mapping of modes to metrics", required=False),
     "checkpoint": _Field(lambda value: value is None or _text(value), "a text or null", required=False),
+    "noise": _Field(_noise, "a mapping with share, interval and verdict, or null", required=False),
 }
 
 
@@ -118,7 +128,7 @@ def read_result(folder: str | Path, *fields: str) -> dict[str, Any]:
     for name in asked:
         if not FIELDS[name].right(record.get(name)):
             raise UserError(f"{path}: {name} is {_short(record.get(name))}, but must be {FIELDS[name].words}.")
-    return {name: record.get(name) for name in fields} if fields else record
+    return {name: record.get(name) for name in fields} if fields else {**dict.fromkeys(FIELDS), **record}
 
 
 def read_json(path: Path, missing: str | None = None) -> Any:
@@ -187,6 +197,7 @@ class Run:
     kept: list[float] | None = None  # share of attentions that each layer of the best checkpoint keeps
     valid_by_mode: dict[str, dict[str, float] | None] | None = None  # of eval_modes
     test_by_mode: dict[str, dict[str, float] | None] | None = None
+    noise: dict[str, Any] | None = None  # what was found and done before training
     mode: str = ""  # that ``test``, ``valid`` and ``ranks`` are of; empty: eval_args.mode
 
     @property

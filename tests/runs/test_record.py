@@ -18,10 +18,11 @@ GOOD: dict[str, Any] = {
     "valid": None, "config": {"model": "SASRec", "dataset": "toy", "data_path": "dataset/toy"}, "data": {},
     "versions": {}, "best_epoch": 0, "ranks": "ranks.npz", "seconds": 1.5, "kept": [0.5], "checkpoint": "saved/r.pth",
     "valid_by_mode": None, "test_by_mode": {"full": {"hit@10": 0.25}},
+    "noise": {"action": "remove", "share": 0.2, "interval": [0.1, 0.3], "verdict": "judged"},
     "epochs": [{"epoch": 0, "losses": {"rec": 1.0}, "valid": {"hit@10": 0.1}, "kept": None}],
 }  # fmt: skip
 WRONG: list[Any] = [True, -1.5, 10**400, float("nan"), "../x", "", [], [[]], [1, "a"], [{}], {}, {"a": "b"},
-                    {"a": float("inf")}, {"model": 1}, [{"epoch": 0, "losses": {"rec": None}}]]  # fmt: skip
+                    {"a": float("inf")}, {"model": 1}, {"share": 0.5}, [{"epoch": 0, "losses": {"rec": None}}]]  # fmt: skip
 
 
 def written(folder: Path, content: Any) -> Path:
@@ -34,6 +35,8 @@ def test_the_good_file_is_good_and_names_every_field(tmp_path: Path) -> None:
     run = load_run(written(tmp_path, GOOD))
     assert (run.valid, run.kept, run.checkpoint) == ({}, [0.5], "saved/r.pth")
     assert read_result(tmp_path, "seconds") == {"seconds": 1.5}
+    shortest = {name: value for name, value in GOOD.items() if FIELDS[name].required}
+    assert set(read_result(written(tmp_path, shortest))) == set(FIELDS)  # readers need not ask what is there
 
 
 @pytest.mark.parametrize("name", FIELDS)
