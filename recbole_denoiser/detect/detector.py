@@ -16,12 +16,13 @@ from scipy import sparse
 from recbole_denoiser.detect.counts import Counts
 from recbole_denoiser.detect.features import Statistics, features
 from recbole_denoiser.detect.forest import Forest
-from recbole_denoiser.detect.posterior import Posterior, ranking
+from recbole_denoiser.detect.gathered import Strata
+from recbole_denoiser.detect.posterior import Posterior, applied, ranking
 from recbole_denoiser.detect.settings import Settings
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2  # 1: one group of users
 FILE = "detector.npz"
 
 
@@ -45,8 +46,11 @@ class Detector:
     kinds: tuple[str, ...]
     statistics: Statistics
     forests: list[list[Forest]]  # [kind][half]
-    shares: np.ndarray  # [kinds]
-    curve: Posterior
+    share: float  # estimated share of noise in the data it was fitted on
+    shares: np.ndarray  # [groups of users, kinds]
+    curves: list[Posterior]  # of each group
+    strata: Strata | None  # by which users are told apart; None where there is one group
+    group_of_part: np.ndarray  # [parts + 1] of the strata
     tokens: list[Any] | None = None  # of item ids; None where items are ids
 
     @classmethod
@@ -58,11 +62,6 @@ class Detector:
         if found is None:
             raise UserError("a detector needs more data: at least 40 interactions of 4 users and two different items")
         return found
-
-    @property
-    def share(self) -> float:
-        """Estimated share of noise in the data it was fitted on."""
-        return float(self.shares.sum())
 
     def score(self, sequence: Sequence[Hashable]) -> np.ndarray:
         """Posterior of being noise of each item of one user, oldest first; reads only these items."""
@@ -76,8 +75,12 @@ class Detector:
         window = self.settings.window
         found = features(user, item, np.arange(len(item)), item, self.statistics, window)
         scores = np.column_stack([np.mean([forest.score(found) for forest in halves], 0) for halves in self.forests])
-        alone = found[:, self.statistics.names.index("neighbours")] == 0
-        return np.where(alone, self.share, self.curve(ranking(scores, self.shares)))
+        names = self.statistics.names
+        group = np.zeros(len(item), np.int64)
+        if self.strata is not None:
+            group = self.group_of_part[self.strata.of(np.unique(user, return_inverse=True)[1], found, names)]
+        posterior = applied(self.curves, group, ranking(scores, self.shares[group]))
+        return np.where(found[:, names.index("neighbours")] == 0, self.shares[0].sum(), posterior)
 
     def _ids(self, sequence: Sequence[Hashable]) -> np.ndarray:
         """Item ids; items that were never seen are the empty item."""
@@ -102,9 +105,12 @@ class Detector:
             "popularity": counts.popularity,
             "vectors": self.statistics.vectors,
             "shares": self.shares,
-            "at": self.curve.at,
-            "value": self.curve.value,
+            "group_of_part": self.group_of_part,
         }
+        for group, curve in enumerate(self.curves):
+            arrays |= {f"at_{group}": curve.at, f"value_{group}": curve.value}
+        if self.strata is not None:
+            arrays |= {f"strata_{name}": np.asarray(value) for name, value in vars(self.strata).items()}
         table = sparse.csr_matrix(counts.table)
         arrays |= {"table_data": table.data, "table_indices": table.indices, "table_indptr": table.indptr}
         if self.statistics.texts is not None:
@@ -116,6 +122,7 @@ class Detector:
             "format": FORMAT,
             "kinds": self.kinds,
             "settings": asdict(self.settings),
+            "share": self.share,
             "tokens": self.tokens,
             "dense": isinstance(counts.table, np.ndarray),
             "halves": [len(halves) for halves in self.forests],
@@ -136,8 +143,8 @@ class Detector:
             raise UserError(f"{path}: cannot be read ({error.strerror})") from error
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise UserError(f"{path} is not a detector that this package has written") from error
-        if about["format"] != FORMAT:
-            raise UserError(f"{path} has format {about['format']}; this version reads format {FORMAT}")
+        if about["format"] not in (1, FORMAT):
+            raise UserError(f"{path} has format {about['format']}; this version reads formats 1 and {FORMAT}")
         size = len(arrays["popularity"])
         table = sparse.csr_matrix(
             (arrays["table_data"], arrays["table_indices"], arrays["table_indptr"]), shape=(size, size)
@@ -157,10 +164,23 @@ class Detector:
             tuple(about["kinds"]),
             Statistics(counts, arrays["vectors"], arrays.get("texts")),
             forests,
-            arrays["shares"],
-            Posterior(arrays["at"], arrays["value"]),
+            *_groups(arrays, about),
             about["tokens"],
         )
+
+
+def _groups(
+    arrays: dict[str, np.ndarray], about: dict[str, Any]
+) -> tuple[float, np.ndarray, list[Posterior], Strata | None, np.ndarray]:
+    """Share, shares, curves, strata and the group of each part, as `save` wrote them."""
+    shares = np.atleast_2d(arrays["shares"])
+    if about["format"] == 1:
+        return float(shares.sum()), shares, [Posterior(arrays["at"], arrays["value"])], None, np.zeros(1, np.int64)
+    curves = [Posterior(arrays[f"at_{group}"], arrays[f"value_{group}"]) for group in range(len(shares))]
+    strata = None
+    if "strata_weight" in arrays:
+        strata = Strata(arrays["strata_weight"], arrays["strata_edges"], int(arrays["strata_least"]))
+    return about["share"], shares, curves, strata, arrays["group_of_part"]
 
 
 def _file(path: str | Path) -> Path:

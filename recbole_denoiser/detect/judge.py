@@ -10,8 +10,9 @@ from recbole_denoiser.detect import mixture
 from recbole_denoiser.detect.crossfit import CrossFit, Rows, Scores
 from recbole_denoiser.detect.detector import Detector
 from recbole_denoiser.detect.expect import expected_auc, precision_recall
+from recbole_denoiser.detect.gathered import Groups, groups
 from recbole_denoiser.detect.inject import KINDS
-from recbole_denoiser.detect.posterior import Posterior, ranking
+from recbole_denoiser.detect.posterior import Posterior, applied, ranking
 from recbole_denoiser.detect.removal import protect
 from recbole_denoiser.detect.report import JUDGED, TOO_THIN, NoiseReport
 from recbole_denoiser.detect.settings import Settings
@@ -27,23 +28,26 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
     sample = rows.in_company()
     if len(sample) > settings.sample:
         sample = np.sort(rng.choice(sample, settings.sample, replace=False))
-    found, (low, high) = _shares(rows, fitted, scores, sample, settings, rng)
-    share = float(found.sum())
+    found = groups(rows, fitted, scores, sample, settings, rng)
+    share = found.share
+    low, high = mixture.interval(share, found.sums, settings.confidence)
 
-    s = ranking(scores.data, found)
-    s_injected = [ranking(part, found) for part in scores.injected]
-    curve = Posterior.fit(s[sample], s_injected, found)
+    at_places = [found.of_row[kind.places] for kind in fitted.injected]
+    s = ranking(scores.data, found.shares[found.of_row])
+    s_injected = [ranking(part, found.shares[at]) for part, at in zip(scores.injected, at_places, strict=True)]
+    curves = _curves(found, s, sample, s_injected, at_places, len(rows))
     alone = fitted.features[:, fitted.names.index("neighbours")] == 0
-    posterior = np.where(alone, share, curve(s))
-    p_injected = [curve(part) for part in s_injected]
-    auc = expected_auc(s[sample], s_injected, found)
+    posterior = np.where(alone, found.shares[0].sum(), applied(curves, found.of_row, s))
+    p_injected = [applied(curves, at, part) for part, at in zip(s_injected, at_places, strict=True)]
+    of_injected = [found.shares[at, kind] for kind, at in enumerate(at_places)]
+    auc = expected_auc(s[sample], s_injected, of_injected)
     rarity = fitted.names.index("popularity")
     rare = [-kind.features[:, rarity] for kind in fitted.injected]
-    popularity_auc = expected_auc(-fitted.features[sample, rarity], rare, found)
+    popularity_auc = expected_auc(-fitted.features[sample, rarity], rare, of_injected)
 
     lift = fitted.names.index("lift")
     popular = fitted.injected[KINDS.index("popularity")].features[:, lift]
-    coherence = expected_auc(-fitted.features[sample, lift], [-popular], np.zeros(1))
+    coherence = expected_auc(-fitted.features[sample, lift], [-popular], [0.0])
     judged = high - low <= settings.wide and auc >= LEAST_AUC and coherence >= LEAST_COHERENCE
     # removal by the lower bound of the share: the posterior is in proportion to the share
     bound = low / share if share > 0 and judged else 0.0
@@ -51,10 +55,10 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
 
     def expected(threshold: np.ndarray) -> dict[str, np.ndarray]:
         effective = threshold / bound if bound > 0 else np.full(len(threshold), NEVER)
-        return precision_recall(effective, posterior, p_injected, found) | {"threshold": threshold}
+        return precision_recall(effective, posterior, p_injected, of_injected) | {"threshold": threshold}
 
     at = expected(np.array([settings.threshold]))
-    shares = mixture.unmix(found)
+    shares = found.sizes @ np.stack([mixture.unmix(of_group) for of_group in found.shares])
     return NoiseReport(
         posterior=posterior,
         remove=remove,
@@ -73,21 +77,31 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
         settings=asdict(settings),
         sizes=_sizes(rows),
         seconds=0.0,
-        detector=Detector(settings, KINDS, fitted.serving, scores.forests, found, curve),
+        gathered=share - float(found.shares[0].sum()),
+        detector=Detector(
+            settings,
+            KINDS,
+            fitted.serving,
+            scores.forests,
+            share,
+            found.shares,
+            curves,
+            found.strata,
+            found.group_of_part,
+        ),
     )
 
 
-def _shares(
-    rows: Rows, fitted: CrossFit, scores: Scores, sample: np.ndarray, settings: Settings, rng: np.random.Generator
-) -> tuple[np.ndarray, tuple[float, float]]:
-    """Shares of the kinds, as found with the injected items, and the interval of their sum."""
-    groups = min(mixture.GROUPS, rows.users)
-    group = (rng.permutation(rows.users) % groups)[rows.user]
-    places = [group[kind.places] for kind in fitted.injected]
-    counted = mixture.tails(scores.data[sample], group[sample], scores.injected, places, groups)
-    again = mixture.bootstrap(counted, settings.repeats, rng)
-    found, sums = mixture.shares(mixture.bounds(counted), again, len(sample))
-    return found, mixture.interval(float(found.sum()), sums, settings.confidence)
+def _curves(
+    found: Groups, s: np.ndarray, sample: np.ndarray, s_injected: list[np.ndarray], at: list[np.ndarray], rows: int
+) -> list[Posterior]:
+    """Posterior of each group. Where no noise is found it is that of less than one row, so that it still ranks."""
+    curves = []
+    for group, shares in enumerate(found.shares):
+        injected = [part[of_part == group] for part, of_part in zip(s_injected, at, strict=True)]
+        shares = shares if shares.sum() > 0 else np.full(len(shares), 0.1 / rows)
+        curves.append(Posterior.fit(s[sample[found.of_row[sample] == group]], injected, shares))
+    return curves
 
 
 def _histogram(data: np.ndarray, injected: list[np.ndarray]) -> dict[str, np.ndarray]:

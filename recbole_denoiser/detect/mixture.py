@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import linprog
 
 from recbole_denoiser.detect.follow import PARTS, SUM, at_zero, scaled
@@ -89,16 +90,24 @@ def bounds(counted: Tails, weight: np.ndarray | None = None) -> np.ndarray:
     injected = injected / np.maximum(counted.injected_size @ weight, 1.0)[:, None]
     thin = (data * size < FEW) & (injected < TAUS[counted.tau] / 2)
     injected = np.where(thin, 0.0, injected)
-    of_tau = [counted.tau == number for number in range(len(TAUS))]
-    return np.stack([largest(injected[:, sets], data[sets]) for sets in of_tau])
+    return largest(injected, data, counted.tau, len(TAUS))
 
 
-def largest(injected: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """max sum a with a . injected <= data on every set, a >= 0, sum a <= 1: injected [kinds, sets], data [sets]."""
-    kinds = len(injected)
-    bound = np.vstack([injected.T, np.ones((1, kinds))])
-    solved = linprog(-np.ones(kinds), A_ub=bound, b_ub=np.append(data, 1.0), bounds=[(0, 1)] * kinds, method="highs")
-    return np.clip(solved.x, 0.0, 1.0)
+def largest(injected: np.ndarray, data: np.ndarray, tau: np.ndarray, taus: int) -> np.ndarray:
+    """max sum a with a . injected <= data on every set of a tau, a >= 0, sum a <= 1, for each tau: [taus, kinds].
+
+    injected [kinds, sets], data and tau [sets]. The taus share no unknown, so one program, which is sparse, solves all.
+    """
+    kinds, sets = injected.shape
+    unknown = (tau * kinds)[:, None] + np.arange(kinds)  # [sets, kinds]
+    rows = np.repeat(np.arange(sets), kinds)
+    bound = sparse.csr_matrix((injected.T.ravel(), (rows, unknown.ravel())), shape=(sets, taus * kinds))
+    sums = sparse.kron(sparse.eye(taus), np.ones((1, kinds)))
+    solved = linprog(
+        -np.ones(taus * kinds), A_ub=sparse.vstack([bound, sums]), b_ub=np.append(data, np.ones(taus)), bounds=(0, 1),
+        method="highs",
+    )  # fmt: skip
+    return np.clip(solved.x, 0.0, 1.0).reshape(taus, kinds)
 
 
 def unmix(found: np.ndarray) -> np.ndarray:

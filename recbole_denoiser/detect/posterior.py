@@ -18,7 +18,7 @@ FLOOR = 0.002  # share that a kind has at least when interactions are ranked
 
 
 def ranking(scores: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """s of each row: scores [m, kinds], shares [kinds] -> [m]."""
+    """s of each row: scores [m, kinds], shares [kinds] or [m, kinds] -> [m]."""
     return np.logaddexp.reduce(scores + np.log(np.maximum(shares, FLOOR)), axis=1)
 
 
@@ -48,3 +48,12 @@ class Posterior:
 
     def __call__(self, s: np.ndarray) -> np.ndarray:
         return np.interp(s, self.at, self.value)
+
+
+def applied(curves: list[Posterior], group: np.ndarray, s: np.ndarray) -> np.ndarray:
+    """p of each row by the curve of its group: group and s [m] -> [m]."""
+    out = np.empty(len(s))
+    for number, curve in enumerate(curves):
+        held = group == number
+        out[held] = curve(s[held])
+    return out

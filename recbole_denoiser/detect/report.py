@@ -45,6 +45,7 @@ class NoiseReport:
     settings: dict[str, Any]
     sizes: dict[str, int]  # interactions, users, items
     seconds: float
+    gathered: float = 0.0  # the part of `share` that is found in some users only, beyond what is everywhere
     detector: Any = field(default=None, repr=False)
 
     @property
@@ -59,6 +60,7 @@ class NoiseReport:
         rows = [
             ("data", f"{number:,} interactions, {self.sizes['users']:,} users, {self.sizes['items']:,} items"),
             ("estimated share of noise", f"{self.share:.1%} ({low:.1%} to {high:.1%}); {kinds}"),
+            *([("of it in some users only", f"{self.gathered:.1%}")] if self.gathered > 0 else []),
             ("verdict", self.verdict),
             ("recommended for removal", f"{self.removed:,} ({self.removed / max(number, 1):.2%})"),
             ("expected precision, recall", f"{_figure(self.precision)}, {_figure(self.recall)}"),

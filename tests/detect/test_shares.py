@@ -83,9 +83,10 @@ def test_few_rows_look_at_wide_tails_and_many_at_narrow_ones() -> None:
 
 
 def test_linear_program() -> None:
-    """Two kinds, two sets: 0.5 a + 0.1 b <= 0.1 and 0.1 a + 0.5 b <= 0.2 meet at a = 1/8, b = 3/8."""
-    found = mixture.largest(np.array([[0.5, 0.1], [0.1, 0.5]]), np.array([0.1, 0.2]))
-    np.testing.assert_allclose(found, [0.125, 0.375], atol=1e-9)
+    """Two kinds, two sets: 0.5 a + 0.1 b <= 0.1 and 0.1 a + 0.5 b <= 0.2 meet at a = 1/8, b = 3/8; the other tau has none."""
+    injected, data = np.array([[0.5, 0.3, 0.1], [0.1, 0.2, 0.5]]), np.array([0.1, 0.0, 0.2])
+    found = mixture.largest(injected, data, np.array([0, 1, 0]), 2)
+    np.testing.assert_allclose(found, [[0.125, 0.375], [0.0, 0.0]], atol=1e-9)
 
 
 def test_unmix_takes_uniform_items_out_of_the_popular() -> None:
