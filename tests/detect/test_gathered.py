@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from recbole_denoiser.detect.gathered import SYMMETRIC, Strata, others
 from recbole_denoiser.detect.report import NoiseReport
 from recbole_denoiser.detect.vectors import item_vectors
 
-FEW: dict[str, int] = {"draws": 20_000, "repeats": 20, "folds": 4, "trees": 60}
+FEW: dict[str, Any] = {"draws": 20_000, "repeats": 20, "folds": 4, "trees": 60}
 
 
 def test_what_the_others_say_is_counted_by_hand() -> None:

@@ -115,7 +115,7 @@ def test_ranking_is_the_logarithm_of_the_expected_density() -> None:
 def test_expected_quality_is_the_true_one() -> None:
     rng = np.random.default_rng(2)
     clean, noise, injected = rng.normal(0, 1, 30_000), rng.normal(1, 1, 10_000), rng.normal(1, 1, 40_000)
-    data, shares = np.concatenate([clean, noise]), np.array([0.25])
+    data, shares = np.concatenate([clean, noise]), [0.25]
     label = np.repeat([False, True], [30_000, 10_000])
     assert abs(expected_auc(data, [injected], shares) - roc_auc_score(label, data)) < 0.01
     found = precision_recall(np.array([0.7]), data, [injected], shares)
@@ -123,6 +123,19 @@ def test_expected_quality_is_the_true_one() -> None:
     assert abs(found["precision"][0] - label[gone].mean()) < 0.02
     assert abs(found["recall"][0] - gone[label].mean()) < 0.02
     assert abs(found["removed"][0] - gone.mean()) < 1e-9
+
+
+def test_expected_quality_where_noise_is_in_one_of_two_groups() -> None:
+    """Half of the injected items stand where there is no noise: they say nothing about it."""
+    rng = np.random.default_rng(5)
+    clean, noise = rng.normal(0, 1, 36_000), rng.normal(1, 1, 4_000)
+    injected = np.concatenate([rng.normal(1, 1, 20_000), rng.normal(9, 1, 20_000)])
+    shares = [np.repeat([0.2, 0.0], 20_000)]  # of a half: a tenth of all
+    data, label = np.concatenate([clean, noise]), np.repeat([False, True], [36_000, 4_000])
+    assert abs(expected_auc(data, [injected], shares) - roc_auc_score(label, data)) < 0.01
+    found, gone = precision_recall(np.array([0.7]), data, [injected], shares), data > 0.7
+    assert abs(found["precision"][0] - label[gone].mean()) < 0.02
+    assert abs(found["recall"][0] - gone[label].mean()) < 0.02
 
 
 def test_auc_with_ties_is_that_of_scikit_learn() -> None:
