@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from recbole_denoiser.runs.record import Run
 
 PANEL = (3.6, 2.6)  # inches
 MOST_LINES = 6
+WIDEST = 42  # letters of a panel's title in a line
 GREY = "#b5bcc6"
 Value = Callable[[dict[str, Any]], float | None]  # of an epoch's record
 TERMS = {"rec": "recommendation loss", "mask": "mask term", "jacobian": "Jacobian term", "loss": "loss"}
@@ -112,7 +114,7 @@ def _curves(
                 near = [o.name for o in groups if o is not group and o.first.dataset == group.first.dataset]
                 others = [lines[name] for name in near if name in lines]
                 drawn = [(lines[group.name], (canvas.COLOURS[2], "-"), group.name)]
-                _panel(figure, f"{group.name}\n{title}", drawn, others, limits, stem)
+                _panel(figure, f"{fill(group.name, WIDEST)}\n{title}", drawn, others, limits, stem)
         break
     if figure.files and 1 < len(groups) <= MOST_LINES:
         figure.legend = [(name, *canvas.look(place)) for place, name in enumerate(named)]

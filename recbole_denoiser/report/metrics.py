@@ -55,10 +55,17 @@ def _measured(runs: Sequence[Run], paper: PaperTable) -> list[Measured]:
                 float(test.mean()),
                 float(test.std(ddof=1)) if len(test) > 1 else None,
                 interval,
-                paper.value(runs[0].label, runs[0].dataset, metric),
+                paper.value(runs[0].label, runs[0].dataset, metric) if _as_in_the_paper(runs[0]) else None,
             )
         )
     return rows
+
+
+def _as_in_the_paper(run: Run) -> bool:
+    """Clean data and 100 negatives: what the paper's Table 2 measures."""
+    mode = run.config.get("eval_args", {}).get("mode", {})
+    noise = [run.config.get(name) for name in ("train_noise", "eval_noise")]
+    return not any(noise) and (mode.get("test") if isinstance(mode, dict) else mode) == "uni100"
 
 
 def _has_ranks(run: Run) -> bool:

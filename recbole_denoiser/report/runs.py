@@ -26,7 +26,7 @@ def names_of(runs: Sequence[Run]) -> list[str]:
         if len(set(names)) == len(names):
             return names
         longer = [
-            f"{name}, {key} {value}" if names.count(name) > 1 else name
+            f"{name}, {value if key == 'dataset' else f'{key} {value}'}" if names.count(name) > 1 else name
             for name, value in zip(names, differing[key], strict=True)
         ]
         if len(set(longer)) > len(set(names)):

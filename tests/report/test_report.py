@@ -94,10 +94,16 @@ def test_numbers_of_the_page(runs: list[Run], page: Path) -> None:
 def test_paper_values_stand_beside(runs: list[Run]) -> None:
     paper = load_paper_table()
     label, dataset = "SASRec", "ml-1m"
-    rows = measured([replace(runs[0], label=label, dataset=dataset)], paper)
-    published = {row.metric: row.paper for row in rows}
-    assert published["hit@10"] == paper.value(label, dataset, "hit@10") is not None
-    assert published["mrr@5"] is None
+
+    def published(**changes: Any) -> dict[str, float | None]:
+        settings = {**runs[0].config, "eval_args": {"mode": {"test": "uni100"}}, **changes}
+        rows = measured([replace(runs[0], label=label, dataset=dataset, config=settings)], paper)
+        return {row.metric: row.paper for row in rows}
+
+    assert published()["hit@10"] == paper.value(label, dataset, "hit@10") is not None
+    assert published()["mrr@5"] is None
+    assert published(train_noise=0.1)["hit@10"] is None  # the paper's values are of clean data ...
+    assert published(eval_args={"mode": {"test": "full"}})["hit@10"] is None  # ... and of 100 negatives
 
 
 def test_differences_are_paired_with_the_plain_backbone(runs: list[Run]) -> None:
@@ -186,6 +192,8 @@ def test_names_tell_runs_apart(runs: list[Run]) -> None:
     assert names_of(runs[:1]) == ["SASRecDenoiser"]
     assert names_of(runs[:2]) == ["SASRecDenoiser, train_noise 0", "SASRecDenoiser, train_noise 0.3"]
     assert names_of([runs[0], runs[0]]) == ["clean", "clean"]
+    elsewhere = replace(runs[0], dataset="other", config={**runs[0].config, "dataset": "other"})
+    assert names_of([runs[0], elsewhere]) == ["SASRecDenoiser, toy", "SASRecDenoiser, other"]
     assert dict(differing_settings(runs[:2])) == {"train_noise": ["0", "0.3"]}
 
 
