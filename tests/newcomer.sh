@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Types the README's commands in a fresh clone and a fresh environment, and fails on any surprise: an exit code, a stack
-# trace, more than a few warnings, a command without output, a file outside the folder that a newcomer expects.
-#   bash tests/newcomer.sh            (PYTHON names the interpreter; NEWCOMER_BIN uses an environment that is there already)
-#   bash tests/newcomer.sh --list     what it would type, and what it leaves out and why; tests/test_readme.py reads this
+# Types the commands of the README and of docs/ in a fresh clone and a fresh environment, and fails on any surprise: an
+# exit code, a stack trace, more than a few warnings, a command without output, a file outside the expected folders.
+#   bash tests/newcomer.sh [page.md ...]   (PYTHON names the interpreter; NEWCOMER_BIN uses an environment that is there already)
+#   bash tests/newcomer.sh --list          what it would type, and what it leaves out and why; tests/test_readme.py reads this
 set -uo pipefail
 checkout=$(cd "$(dirname "$0")/.." && pwd)
 
-# every command line of the README, from its bash blocks and from `...` in the text
+# every command line of pages: from blocks of code, between fences or indented, and from `...` in the text
 shown() {
-  {
-    awk '/^```bash/ {inside = 1; next} /^```/ {inside = 0} inside' "$1" | sed -E 's/[[:space:]]+#.*$//'
-    awk '/^```/ {inside = !inside; next} !inside' "$1" | grep -oE '`recbole-denoiser [^`]+`' | tr -d '`'
-  } | grep -E '^(recbole-denoiser|make) ' | awk '!seen[$0]++'
+  for page in "$@"; do
+    awk '/^```/ {inside = !inside; next} inside || sub(/^    /, "")' "$page" | sed -E 's/[[:space:]]+#.*$//'
+    awk '/^```/ {inside = !inside; next} !inside' "$page" | grep -oE '`recbole-denoiser [^`]+`' | tr -d '`'
+  done | grep -E '^(recbole-denoiser|make) ' | awk '!seen[$0]++'
 }
 
 # why a line is not typed; empty if it is
 left_out() {
   case $1 in
-    *"prepare ml-1m"* | *reproduce*) echo "needs ml-1m" ;;
+    *"prepare ml-1m"* | *reproduce* | *config_files=strong*) echo "needs ml-1m or amazon-games" ;;
+    *mlflow* | *wandb* | *parquet* | *" export "*) echo "tests/soak/extras.sh types it" ;;
+    *--nproc*) echo "tests/integration/test_parallel.py types it" ;;
     "make test") echo "the test suite itself" ;;
   esac
 }
@@ -25,17 +27,18 @@ left_out() {
 # placeholders filled in, and short: what a newcomer would wait minutes for takes one epoch
 filled() {
   sed -E -e 's/<run>/first/; s/<user>/1/; s/<data set>/ml-100k/; s/<folder>/dataset\/copy/; s/^make demo$/recbole-denoiser demo/' \
-    -e "s#published/#$2/published/#" \
-    -e 's/ --epochs=[0-9]+//; s/^(recbole-denoiser (run|demo)( .*)?)$/\1 --epochs=1 --show_progress=False/' <<< "$1"
+    -e 's/ --epochs=[0-9]+//; s/^(recbole-denoiser (run|demo)( .*)?)$/\1 --epochs=1 --show_progress=False/' \
+    -e 's/--draws 50/--draws 1/; s/^recbole-denoiser tune$/& --trials=1 --epochs=1 --noise_action=none/' <<< "$1"
 }
 
 if [ "${1:-}" = --list ]; then
   while IFS= read -r line; do
     reason=$(left_out "$line")
-    echo "$line -> ${reason:-$(filled "$line" .)}"
-  done < <(shown "$checkout/README.md")
+    echo "$line -> ${reason:-$(filled "$line")}"
+  done < <(shown "$checkout/README.md" "$checkout"/docs/*.md)
   exit
 fi
+pages=("$@")
 
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
@@ -43,6 +46,7 @@ surprises=0
 surprise() { echo "SURPRISE: $*"; surprises=$((surprises + 1)); }
 
 git clone -q "$checkout" "$place/clone" && cd "$place/clone" || exit 1
+[ $# -gt 0 ] || pages=(README.md docs/*.md)
 if [ -n "${NEWCOMER_BIN:-}" ]; then
   bin=$NEWCOMER_BIN
   export PYTHONPATH="$place/clone"
@@ -92,11 +96,11 @@ while IFS= read -r line; do
     continue
   fi
   words=()
-  eval "words=($(filled "${line}" "$place/clone"))" # the README's own words: quotes and * as a shell reads them
+  eval "words=($(filled "${line}"))" # the page's own words: quotes and * as a shell reads them
   type_in "${words[@]:1}"
   typed=$((typed + 1))
-done < <(shown "$place/clone/README.md")
-[ "$typed" -gt 5 ] || surprise "the README has only $typed commands that this script can type"
+done < <(cd "$place/clone" && shown "${pages[@]}")
+[ "$typed" -gt $(($# > 0 ? 0 : 15)) ] || surprise "${pages[*]}: only $typed commands that this script can type"
 
 # the README's first Python block, with one epoch
 echo "\$ python"
@@ -121,5 +125,5 @@ for name in $(ls -A); do
 done
 git -C "$place/clone" status --porcelain | grep -Ev 'egg-info|build/' && surprise "the checkout was changed"
 
-echo "$typed commands of the README typed, $surprises surprise(s)"
+echo "$typed commands of ${pages[*]} typed, $surprises surprise(s)"
 [ "$surprises" -eq 0 ]

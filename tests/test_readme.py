@@ -33,23 +33,28 @@ def test_the_table_of_commands_is_complete() -> None:
     assert set(re.findall(r"`([a-z]+)[^`]*`", re.sub(r"\|[^|\n]*\|$", "|", table, flags=re.MULTILINE))) >= set(COMMANDS)
 
 
-def shown_commands() -> set[str]:
-    """Every command line of the README: lines of its bash blocks, and `recbole-denoiser ...` in its text."""
-    blocks = re.findall(r"^```bash\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+def shown_commands(page: str) -> set[str]:
+    """Every command line of a page: lines of its blocks, fenced or indented, and `recbole-denoiser ...` in its text."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    blocks += re.findall(r"^    (.*)$", text, flags=re.MULTILINE)
     lines = {re.sub(r"\s+#.*", "", line).strip() for block in blocks for line in block.splitlines()}
-    text = re.sub(r"^```.*?^```", "", README, flags=re.MULTILINE | re.DOTALL)
-    return (lines - {""}) | set(re.findall(r"`(recbole-denoiser [^`]*)`", text))
+    typed = {line for line in lines if re.match(r"(recbole-denoiser|make) ", line)}
+    return typed | set(re.findall(r"`(recbole-denoiser [^`]*)`", text))
 
 
 def test_the_newcomer_types_every_command() -> None:
     script = CHECKOUT / "tests" / "newcomer.sh"
     listed = subprocess.run(["bash", str(script), "--list"], capture_output=True, text=True, check=True).stdout
     plan = dict(line.split(" -> ") for line in listed.splitlines())
-    assert set(plan) == shown_commands()
-    assert len(plan) > 10
+    docs = [page.read_text(encoding="utf-8") for page in (CHECKOUT / "docs").glob("*.md")]
+    assert set(plan) == set().union(*map(shown_commands, (README, *docs)))
+    assert len(shown_commands(README)) > 10 and len(plan) > 25
     for line, typed in plan.items():
-        if typed == "needs ml-1m":
-            assert re.search(r"ml-1m|reproduce (noise|oracle)$", line), line
+        if typed.startswith("needs ml-1m"):
+            assert re.search(r"ml-1m|amazon-games|reproduce", line), line
+        elif typed.startswith("tests/"):
+            assert (CHECKOUT / typed.split()[0].rstrip(":")).is_file(), typed
         elif line != "make test":
             assert typed.split()[1] in COMMANDS, typed
             assert "<" not in typed, typed

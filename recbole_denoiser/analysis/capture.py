@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from recbole_denoiser.core import AttentionCall, Gate, Site, gate
 from recbole_denoiser.core.attach import attach_sites, detach_sites
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.model.protocols import MaskedModel
+from recbole_denoiser.model.protocols import denoiser_of
 from recbole_denoiser.runs.record import Run
 from recbole_denoiser.runs.reopen import checkpoint_file
 from recbole_denoiser.training import checkpoint
@@ -36,8 +36,9 @@ class Attention:
 @contextmanager
 def attention_sites(model: nn.Module) -> Iterator[list[Site]]:
     """The sites of the model's denoiser, or sites that are there inside the context only."""
-    if isinstance(model, MaskedModel) and model.denoiser is not None:
-        yield model.denoiser.sites
+    denoiser = denoiser_of(model)
+    if denoiser is not None:
+        yield denoiser.sites
         return
     sites = attach_sites(model, None)
     try:

@@ -12,9 +12,12 @@ from recbole_denoiser.core import Denoiser
 
 @runtime_checkable
 class MaskedModel(Protocol):
-    """A model that may carry a denoiser; ``isinstance(model, MaskedModel)`` is the one test of "is it ours?"."""
+    """A model that may carry a denoiser; ``isinstance(model, MaskedModel)`` is the one test of "is it ours?".
 
-    denoiser: Denoiser | None
+    Members are what a class has or a model holds in its ``__dict__``: from Python 3.12 on isinstance does not ask
+    ``__getattr__``, by which torch finds sub-modules. The denoiser is one of these: ``denoiser_of``.
+    """
+
     loss_terms: tuple[str, ...]  # names of the terms that calculate_loss returns
 
     def start_epoch(self, epoch: int) -> None:
@@ -39,4 +42,4 @@ class MaskedModel(Protocol):
 
 def denoiser_of(model: Any) -> Denoiser | None:
     """The denoiser of a model, if it carries one."""
-    return model.denoiser if isinstance(model, MaskedModel) else None
+    return getattr(model, "denoiser", None) if isinstance(model, MaskedModel) else None

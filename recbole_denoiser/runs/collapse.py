@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from recbole_denoiser.model.protocols import MaskedModel
+from recbole_denoiser.model.protocols import denoiser_of
 
 COLLAPSED = 0.001  # share of attentions kept (or pruned) below which a mask decides nothing
 
 
 def mask_warnings(model: Any, history: list[dict[str, Any]]) -> list[str]:
     """What to change if training has closed a layer altogether, or has pruned nothing at all."""
-    if not isinstance(model, MaskedModel) or model.denoiser is None:
+    denoiser = denoiser_of(model)
+    if denoiser is None:
         return []
-    denoiser, kept = model.denoiser, model.kept_share()
+    kept = model.kept_share()
     if not kept or not history or denoiser.config.random_keep is not None:  # not trained, or a control that never is
         return []
     closed = [str(layer) for layer, share in enumerate(kept, start=1) if share < COLLAPSED]

@@ -8,7 +8,8 @@ cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3}
 torch=${TORCH:-$(grep -E '^torch==' constraints.txt)}
 tests=(tests/training/test_checkpoint.py tests/integration/test_config.py tests/integration/test_schema.py
-       tests/runs/test_same_data.py tests/core/test_core_gradient.py tests/data/test_rows.py)
+       tests/runs/test_same_data.py tests/core/test_core_gradient.py tests/data/test_rows.py tests/model/test_protocols.py
+       tests/training/test_optimizer.py)
 
 first_working() {
   for candidate in "$@"; do
