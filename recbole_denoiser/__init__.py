@@ -12,8 +12,18 @@ from recbole_denoiser.integration.install import install
 from recbole_denoiser.lazy import lazy
 
 if TYPE_CHECKING:
+    from recbole_denoiser.analysis.export import export
     from recbole_denoiser.analysis.recommend import Recommender
-    from recbole_denoiser.core import Denoiser, DenoiserConfig, denoise, register_attention
+    from recbole_denoiser.core import (
+        Denoiser,
+        DenoiserConfig,
+        DenoiserLoss,
+        denoise,
+        register_attention,
+        unregister_attention,
+    )
+    from recbole_denoiser.data.prepare.columns import Columns
+    from recbole_denoiser.data.prepare.events import prepare_events
     from recbole_denoiser.detect import Detector, NoiseReport, detect_noise
     from recbole_denoiser.errors import UserError
     from recbole_denoiser.integration.config import Config
@@ -21,9 +31,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
+    "Columns",
     "Config",
     "Denoiser",
     "DenoiserConfig",
+    "DenoiserLoss",
     "Detector",
     "NoiseReport",
     "Recommender",
@@ -31,23 +43,31 @@ __all__ = [
     "__version__",
     "denoise",
     "detect_noise",
+    "export",
+    "prepare_events",
     "register_attention",
     "run",
+    "unregister_attention",
 ]
 
 # public name -> module that defines it
 _PLACES = {
+    "Columns": "data.prepare.columns",
     "Config": "integration.config",
     "Denoiser": "core",
     "DenoiserConfig": "core",
+    "DenoiserLoss": "core",
     "Detector": "detect",
     "NoiseReport": "detect",
     "Recommender": "analysis.recommend",
     "UserError": "errors",
     "denoise": "core",
     "detect_noise": "detect",
+    "export": "analysis.export",
+    "prepare_events": "data.prepare.events",
     "register_attention": "core",
     "run": "runs.pipeline",
+    "unregister_attention": "core",
 }
 
 install()

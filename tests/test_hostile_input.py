@@ -7,6 +7,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,13 @@ def test_any_value_of_any_key_gives_a_configuration_or_a_message(key: str, value
 @QUICK
 @given(text=st.text(max_size=30))
 def test_any_text_after_an_equals_sign_is_data(text: str) -> None:
-    parse_value(text)
+    todo = [parse_value(text)]
+    while todo:
+        value = todo.pop()
+        assert isinstance(value, (str, int, float, bytes, date, list, tuple, set, dict, type(None)))
+        todo += (
+            [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else []
+        )
 
 
 # ---- files that would run code ----

@@ -14,6 +14,21 @@ from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.runs import pipeline
 
 
+def scores_without_column(recommender: Recommender, given: Any, items: Any, column: int) -> Any:
+    """Scores with Phi closed in one column (but for its own row) in every layer."""
+    masks: list[Any] = list(recommender.model.denoiser.masks)
+    before = [mask.phi.data.clone() for mask in masks]
+    for mask in masks:
+        own = mask.phi.data[column, column].clone()
+        mask.phi.data[:, column] = -1e4
+        mask.phi.data[column, column] = own
+    try:
+        return recommender.scores(given, items)
+    finally:
+        for mask, phi in zip(masks, before, strict=True):
+            mask.phi.data.copy_(phi)
+
+
 @pytest.fixture(scope="session")
 def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A current folder of the test session's own."""

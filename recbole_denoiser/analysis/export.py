@@ -77,7 +77,17 @@ class TopItems(nn.Module):
 def export(
     recommender: Recommender, format: str, folder: str | Path | None = None, k: int = 10, exclude_seen: bool = True
 ) -> Path:
-    """Write ``model.onnx``, ``model.pt2`` or ``model.safetensors``, and ``model.json``; returns the model's file."""
+    """Write ``model.onnx``, ``model.pt2`` or ``model.safetensors``, and ``model.json``; returns the model's file.
+
+    >>> import pandas as pd
+    >>> from recbole_denoiser import Recommender, run
+    >>> rows = [(f"u{user}", f"i{(user + step) % 15}", step) for user in range(30) for step in range(7)]
+    >>> frame = pd.DataFrame(rows, columns=["who", "what", "when"])
+    >>> quick = {"epochs": 1, "eval_args.mode": "full", "state": "ERROR"}
+    >>> result = run("SASRecDenoiser", data=frame, user="who", item="what", time="when", flags=quick)
+    >>> export(Recommender.load(f"results/{result['run']}"), "safetensors", "exported").name
+    'model.safetensors'
+    """
     if format not in FORMATS:
         raise UserError(f"There is no export format {format!r}. Allowed: {', '.join(FORMATS)}.")
     if k < 1:
@@ -128,7 +138,7 @@ def _recording(model: nn.Module) -> Iterator[None]:
         raise UserError(f"This export needs {error.name}: {EXPORT_EXTRA}.") from None
     except UserError as error:  # a model that misses something in its input, such as times
         raise _cannot(model, str(error).rstrip(".")) from error
-    except Exception as error:  # torch's exporters raise whatever they met, in many classes of their own
+    except Exception as error:  # torch's exporters raise whatever comes up, in many classes of their own
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise _cannot(model, f"its computation cannot be recorded ({reason[:200].rstrip('.')})") from error
     finally:

@@ -1,4 +1,4 @@
-"""Answers of an exported graph as ``recommend`` gives them, for a service that has the files of ``export`` alone."""
+"""Answers of an exported graph as ``recommend`` returns them, for a service that has the files of ``export`` alone."""
 
 from __future__ import annotations
 

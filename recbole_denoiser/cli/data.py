@@ -66,7 +66,8 @@ def _prepare(options: Any) -> None:
 
 
 def _prepare_events(options: Any) -> None:
-    from recbole_denoiser.data.prepare.events import Columns, prepare_events
+    from recbole_denoiser.data.prepare.columns import Columns
+    from recbole_denoiser.data.prepare.events import prepare_events
 
     if options.rule is not None:
         raise UserError("--rule is for the public data sets; of your own events --core says which are kept.")

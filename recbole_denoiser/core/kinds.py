@@ -75,7 +75,15 @@ def register_attention(
 
 
 def unregister_attention(kind: type[nn.Module]) -> None:
-    """Take back register_attention."""
+    """Take back register_attention; models that are attached already stay as they are.
+
+    >>> import torch
+    >>> from recbole_denoiser import register_attention
+    >>> class MyAttention(torch.nn.Module):
+    ...     pass
+    >>> register_attention(MyAttention)
+    >>> unregister_attention(MyAttention)
+    """
     _registered.pop(kind, None)
 
 

@@ -89,7 +89,8 @@ class AttentionMask(nn.Module):
         """
         if length > self.n:
             raise UserError(
-                f"A sequence of {length} positions met a mask of {self.n}: set the denoiser's max_length to {length}."
+                f"A sequence of {length} positions is longer than its mask of {self.n}: set the denoiser's "
+                f"max_length to {length}."
             )
         rows = slice(self.n - length, self.n) if self.align == "end" else slice(0, length)
         phi = self.phi[..., rows, rows]

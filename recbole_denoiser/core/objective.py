@@ -37,7 +37,17 @@ WHOLE = Share()
 
 @dataclass
 class DenoiserLoss:
-    """The three terms of a step (add them up, or log them apart) and figures without gradient."""
+    """The three terms of a step (add them up, or log them apart) and figures without gradient.
+
+    >>> import torch
+    >>> from recbole_denoiser import DenoiserConfig, denoise
+    >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
+    >>> denoiser = denoise(model, DenoiserConfig(max_length=5, causal=False, beta=0.02))
+    >>> x = torch.randn(3, 5, 8)
+    >>> result = denoiser.loss(lambda: model(x).square().mean(-1))
+    >>> isinstance(result, DenoiserLoss) and torch.equal(result.total, result.rec + result.mask + result.jacobian)
+    True
+    """
 
     rec: Tensor
     mask: Tensor  # beta * R_M plus the zero-valued surrogate that carries Phi's gradient

@@ -122,7 +122,7 @@ class SecondPass:
     """Replays the draws with some of them flipped to their antithetic twins.
 
     Sites above a flipped one keep their U. Position masks then keep their Z; content masks see other states, so their
-    Phi is computed anew and the same U gives the Z that belongs to it.
+    Phi is computed anew and the same U makes the Z that belongs to it.
     """
 
     def __init__(self, draws: list[Draw], flipped: Iterable[int], step: Step, replay: Replay, keep_twins: bool) -> None:
@@ -173,7 +173,7 @@ class Recompute:
     """What a checkpoint of the model computes again in backward(): the first pass with its draws.
 
     torch.utils.checkpoint sets the random state back to what it was, so the state before a call tells which call it is:
-    one of the last step's draws, or one that met the gate after it.
+    one of the last step's draws, or one that was gated after it.
     """
 
     def __init__(self, draws: list[Draw], config: DenoiserConfig, step: Step) -> None:

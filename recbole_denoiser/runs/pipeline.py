@@ -16,7 +16,8 @@ from recbole.utils import init_seed
 from recbole_denoiser import files
 from recbole_denoiser.data.buckets import training_loader
 from recbole_denoiser.data.needs import check_needs
-from recbole_denoiser.data.prepare.events import Columns, prepare_frame
+from recbole_denoiser.data.prepare.columns import Columns
+from recbole_denoiser.data.prepare.events import prepare_frame
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration import parallel, trackers
 from recbole_denoiser.integration.config import Config

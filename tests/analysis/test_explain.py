@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trained import scores_without_column
 
 from recbole_denoiser.analysis.capture import attention_sites, recorded, rollout
 from recbole_denoiser.analysis.explain import explain, when
@@ -67,18 +68,7 @@ def test_unread_is_a_mask_that_cuts_one_column(noisy: Recommender) -> None:
     given = noisy.histories([["i1", "i2", "i9", "i4"]])
     with torch.no_grad(), attention_sites(noisy.model) as sites, recorded(sites, unread=torch.tensor([1])):
         unread = noisy.scores(given, ONE)
-    masks = list(noisy.model.denoiser.masks)
-    before = [mask.phi.data.clone() for mask in masks]
-    column = noisy.n - 4 + 1
-    for mask in masks:
-        own = mask.phi.data[column, column].clone()
-        mask.phi.data[:, column] = -1e4
-        mask.phi.data[column, column] = own
-    try:
-        closed = noisy.scores(given, ONE)
-    finally:
-        for mask, phi in zip(masks, before, strict=True):
-            mask.phi.data.copy_(phi)
+    closed = scores_without_column(noisy, given, ONE, noisy.n - 4 + 1)
     torch.testing.assert_close(unread, closed)
     assert not torch.allclose(unread, noisy.scores(given, ONE))
 

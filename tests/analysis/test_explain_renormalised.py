@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trained import scores_without_column
 
 from recbole_denoiser.analysis.capture import attention_sites, recorded
 from recbole_denoiser.analysis.explain import explain
@@ -60,18 +61,7 @@ def test_unread_is_a_closed_column_in_this_form_too(sharing: Recommender) -> Non
     with torch.no_grad(), attention_sites(sharing.model) as sites, recorded(sites, unread=torch.tensor([1])) as layers:
         unread = sharing.scores(given, ONE)
     assert all(float(layer.M[..., 2:, 1].abs().max()) == 0 for layer in layers)
-    masks = list(sharing.model.denoiser.masks)
-    before = [mask.phi.data.clone() for mask in masks]
-    column = sharing.n - 4 + 1
-    for mask in masks:
-        own = mask.phi.data[column, column].clone()
-        mask.phi.data[:, column] = -1e4
-        mask.phi.data[column, column] = own
-    try:
-        closed = sharing.scores(given, ONE)
-    finally:
-        for mask, phi in zip(masks, before, strict=True):
-            mask.phi.data.copy_(phi)
+    closed = scores_without_column(sharing, given, ONE, sharing.n - 4 + 1)
     torch.testing.assert_close(unread, closed)
     assert not torch.allclose(unread, sharing.scores(given, ONE))
 

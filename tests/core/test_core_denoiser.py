@@ -235,7 +235,7 @@ def test_a_mask_shorter_than_n_is_aligned() -> None:
         mask = denoiser.masks[0]
         mask.phi.data.copy_(torch.arange(36.0).view(6, 6))
         assert mask.logits(3)[0, 0, -1, -1].item() == corner * 7
-        with pytest.raises(UserError, match="7 positions met a mask of 6"):
+        with pytest.raises(UserError, match="7 positions is longer than its mask of 6"):
             mask.logits(7)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.cli.main import main
-from recbole_denoiser.data.prepare.events import Columns, prepare_events, prepare_frame
+from recbole_denoiser.data.prepare.columns import Columns
+from recbole_denoiser.data.prepare.events import prepare_events, prepare_frame
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.runs import pipeline
 

@@ -17,7 +17,6 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from tqdm import tqdm
 
 from recbole_denoiser.data.prepare import raw as readers
 from recbole_denoiser.data.prepare.actions import factorise, target_folder, write_dataset
+from recbole_denoiser.data.prepare.columns import Columns
 from recbole_denoiser.data.prepare.raw import BAD_LINE, Malformed, TimedAction
 from recbole_denoiser.data.prepare.statistics import PrepareReport
 from recbole_denoiser.data.prepare.titles import TITLE_COLUMNS, clean_text
@@ -35,26 +35,6 @@ from recbole_denoiser.errors import UserError
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 CHUNK = 65_536  # rows read at once from a Parquet file or a frame
 Row = tuple[int, tuple[Any, ...], str]  # line or row number, values of the named columns, the text to show
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns hold what."""
-
-    user: str
-    item: str
-    time: str
-    title: str | None = None
-
-    @property
-    def names(self) -> list[str]:
-        return [self.user, self.item, self.time, *([] if self.title is None else [self.title])]
-
-    def check(self, found: list[str], source: str) -> None:
-        """UserError if a column is not there."""
-        for name in self.names:
-            if name not in found:
-                raise UserError(f"{source} has no column '{name}'. It has: {', '.join(map(str, found))}.")
 
 
 def prepare_events(
@@ -67,7 +47,16 @@ def prepare_events(
     progress: bool = True,
     overwrite: bool = False,
 ) -> PrepareReport:
-    """Convert one file of events into ``<output>/<name>/<name>.inter``; ``name`` defaults to the file's."""
+    """Convert one file of events into ``<output>/<name>/<name>.inter``; ``name`` defaults to the file's.
+
+    >>> from pathlib import Path
+    >>> from recbole_denoiser import Columns
+    >>> lines = [f"u{user},i{(user + step) % 9},{step}" for user in range(9) for step in range(6)]
+    >>> written = Path("events.csv").write_text("who,what,when\\n" + "\\n".join(lines))
+    >>> report = prepare_events("events.csv", Columns("who", "what", "when"), progress=False)
+    >>> Path("dataset/events/events.inter").read_text().splitlines()[:2]
+    ['user_id:token\\titem_id:token\\ttimestamp:float', 'u0\\ti0\\t0']
+    """
     raw = Path(raw)
     kind = format_of(raw)
     if not raw.is_file():
