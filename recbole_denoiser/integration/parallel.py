@@ -138,6 +138,19 @@ def batch_share(counts: Callable[[], tuple[Any, Any, Any]]) -> Share:
     return Share(*(own * world_size() / total.clamp(min=1.0)).tolist())
 
 
+def of_all(values: Tensor) -> tuple[Tensor, slice]:
+    """[P] numbers of every process, one behind the other, and where this process's own stand."""
+    if not is_parallel():
+        return values, slice(0, len(values))
+    counts = [torch.zeros(1, dtype=torch.int64, device=values.device) for _ in range(world_size())]
+    dist.all_gather(counts, torch.tensor([len(values)], device=values.device))
+    sizes = [int(count) for count in counts]
+    padded = [values.new_zeros(max(sizes)) for _ in sizes]
+    dist.all_gather(padded, nn.functional.pad(values, (0, max(sizes) - len(values))))
+    begin = sum(sizes[: rank()])
+    return torch.cat([part[:size] for part, size in zip(padded, sizes, strict=True)]), slice(begin, begin + len(values))
+
+
 def any_process(value: bool, device: torch.device) -> bool:
     """True everywhere if it is true in one process."""
     if not is_parallel():

@@ -16,15 +16,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recbole_denoiser.core import DenoiserConfig, denoise, target_weights, warmed_rate
+from recbole_denoiser.core import DenoiserConfig, denoise, warmed_rate
 from recbole_denoiser.core.dots import dots
 from recbole_denoiser.core.masks import live_counts
 from recbole_denoiser.data.rows import Fields
 from recbole_denoiser.integration.parallel import batch_share, total
 from recbole_denoiser.model.objectives import Objective
 from recbole_denoiser.model.positions import Positions
-from recbole_denoiser.model.posteriors import Posteriors, weighted
+from recbole_denoiser.model.posteriors import Posteriors
 from recbole_denoiser.model.tracing import is_traced
+from recbole_denoiser.model.weights import batch_weights
 
 
 @dataclass
@@ -207,8 +208,7 @@ class SequenceModel(nn.Module):
 
         def weights(_: Tensor) -> Tensor:
             rate = warmed_rate(self.target_rate, self.epoch, self.target_warmup)
-            found = target_weights(positive[0].detach(), batch.targets != 0, self.target_denoise, rate)
-            return weighted(found, batch.trust)
+            return batch_weights(positive[0].detach(), batch.targets, batch.trust, self.target_denoise, rate, share)
 
         if self.denoiser is None:
             with self.posteriors.told(None, batch):

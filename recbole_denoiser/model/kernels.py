@@ -21,7 +21,14 @@ def use_fast_kernels(model: Any, config: Any) -> None:
     for layer in model.trm_encoder.layer:
         layer.multi_head_attention.__class__ = FastAttention
         if config["hidden_act"] == "gelu":  # RecBole writes gelu out in four operations
-            layer.feed_forward.intermediate_act_fn = F.gelu
+            layer.feed_forward.intermediate_act_fn = gelu
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU of [..., m, d] by torch's own kernel: oneDNN's, as fast, is compiled anew for every shape of a batch."""
+    if is_traced():
+        return F.gelu(x)
+    return F.gelu(x.transpose(-1, -2)).transpose(-1, -2)  # oneDNN takes contiguous tensors only
 
 
 class FastAttention(MultiHeadAttention):

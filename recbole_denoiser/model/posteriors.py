@@ -56,11 +56,3 @@ class Posteriors:
         if denoiser is not None:
             return denoiser.valid_positions(batch.valid, batch.prior)
         return nullcontext() if self.oracle is None else self.oracle.told(batch.prior)
-
-
-def weighted(weights: Tensor, trust: Tensor | None) -> Tensor:
-    """Weights of the targets [B, m] that sum to 1, times how far each is trusted, and again summing to 1."""
-    if trust is None:
-        return weights
-    weights = weights * trust
-    return weights / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)

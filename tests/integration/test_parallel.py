@@ -30,6 +30,10 @@ VARIANTS: list[dict[str, Any]] = [
     {"denoise": False},
     {"loss_type": "gBCE", "train_negatives": 3},
     {"loss_type": "SSM", "train_negatives": 3, "negative_sampling": "popularity"},
+    {"loss_type": "SSM", "train_negatives": 6, "negatives_shared": True},
+    {"loss_type": "CE", "denoise": False, "target_denoise": "none"},
+    {"loss_type": "CE", "target_denoise": "truncate", "target_rate": 0.3, "target_warmup": 0},
+    {"target_denoise": "reweight", "target_rate": 0.7, "target_warmup": 0, "noise_action": "weight"},
 ]
 
 

@@ -10,7 +10,7 @@ from built import build
 from recbole.model.layers import MultiHeadAttention
 from torch import Tensor
 
-from recbole_denoiser.model.kernels import FastAttention, attention_bias
+from recbole_denoiser.model.kernels import FastAttention, attention_bias, gelu
 from recbole_denoiser.model.positions import Positions
 
 PADDED = torch.tensor([[0, 0, 3, 4], [1, 2, 3, 4], [0, 1, 2, 0]])
@@ -61,3 +61,10 @@ def test_positions_and_back(chosen: Tensor) -> None:
     losses.sum().backward()
     assert values.grad is not None and torch.equal(values.grad[..., 0], chosen.float())
     assert not values.grad[..., 1:].any()
+
+
+def test_gelu_is_torchs() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(gelu(x), torch.nn.functional.gelu(x))
+    assert gelu(x).is_contiguous() and torch.autograd.gradcheck(gelu, x) and torch.autograd.gradgradcheck(gelu, x)

@@ -104,6 +104,24 @@ def test_negatives_by_popularity_avoid_the_history(settings: dict) -> None:
     assert torch.corrcoef(torch.stack([share, popular.double()]))[0, 1] > 0.8
 
 
+@pytest.mark.parametrize("sampling", ["uniform", "popularity", "in_batch"])
+def test_shared_negatives_are_drawn_as_the_setting_says(settings: dict, sampling: str) -> None:
+    """Uniform over all items, by the share of the training targets, or from the targets of the batch."""
+    flags = {"loss_type": "SSM", "negatives_shared": True, "negative_sampling": sampling, "train_negatives": 39}
+    model = build("SASRecDenoiser", settings, **flags).model
+    targets = torch.tensor([[0, 3, 5], [7, 3, 3]])
+    drawn = torch.cat([model.objective.draw(targets) for _ in range(600)])
+    share = torch.bincount(drawn, minlength=model.n_items).double() / len(drawn)
+    if sampling == "in_batch":
+        expected = torch.bincount(targets[targets != 0], minlength=model.n_items) / 5
+    else:
+        expected = torch.full((model.n_items,), 1 / (model.n_items - 1))
+        expected = expected if sampling == "uniform" else model.objective.log_q.exp()
+        expected[0] = 0
+    assert (share - expected).abs().max() < 0.01
+    assert sampling == "uniform" or expected[1:].max() > 0.035  # the toy data and the batch are not uniform
+
+
 @pytest.mark.parametrize("loss", ["SSM", "gBCE"])
 def test_more_negatives_than_items(settings: dict, loss: str) -> None:
     with pytest.raises(UserError, match=r"train_negatives = 40 .* 40 item.* at most 39"):
