@@ -80,8 +80,11 @@ def recbole_infer(n: int, **settings: Any) -> Round:
 # ---- RecTools ----
 
 
-def rectools_train(dataset: str, data_path: str, n: int = 50, loss: str = "BCE") -> Round:
-    """An epoch of RecTools' SASRec with the same sizes, loss and batch, the loop only. Unit: predicted position."""
+def rectools_train(dataset: str, data_path: str, n: int = 50, loss: str = "BCE", batches: int | None = None) -> Round:
+    """An epoch of RecTools' SASRec, or ``batches`` of it, with the same sizes, loss and batch, the loop only.
+
+    Unit: predicted position.
+    """
     import pandas as pd
     from pytorch_lightning import Callback, Trainer
     from rectools.dataset import Dataset
@@ -93,13 +96,15 @@ def rectools_train(dataset: str, data_path: str, n: int = 50, loss: str = "BCE")
     table["datetime"], table["weight"] = pd.to_datetime(table["datetime"], unit="s"), 1
     held_out = table.sort_values("datetime").groupby("user_id").cumcount(ascending=False) < 2
     table = table[~held_out.reindex(table.index)]
-    positions = float((table.groupby("user_id").size() - 1).clip(upper=n).sum())
     data = Dataset.construct(table)
-    seconds = [0.0]
+    seconds, positions = [0.0], [0.0]
 
     class Clock(Callback):
         def on_train_epoch_start(self, *_: Any) -> None:
-            seconds[0] = time.process_time()
+            seconds[0], positions[0] = time.process_time(), 0.0
+
+        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
+            positions[0] += float((batch["y"] != 0).sum())
 
         def on_train_epoch_end(self, *_: Any) -> None:
             seconds[0] = time.process_time() - seconds[0]
@@ -112,6 +117,7 @@ def rectools_train(dataset: str, data_path: str, n: int = 50, loss: str = "BCE")
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
+            limit_train_batches=batches,
             callbacks=[Clock()],
         )
 
@@ -127,6 +133,6 @@ def rectools_train(dataset: str, data_path: str, n: int = 50, loss: str = "BCE")
             batch_size=128,
             get_trainer_func=trainer,
         ).fit(data)
-        return positions, seconds[0]
+        return positions[0], seconds[0]
 
     return run

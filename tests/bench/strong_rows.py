@@ -61,12 +61,15 @@ class StrongRows:
         """SASRec with the softmax over all items, against RecTools."""
         dataset, place = self._larger(), self.place(self._larger())
         if importlib.util.find_spec("rectools") is not None:
-            ours = {"steps": 20 if self.quick else 60, "MAX_ITEM_LIST_LENGTH": 200, "loss_type": "CE", "denoise": False,
+            ours = {"steps": 2 if self.quick else 6, "MAX_ITEM_LIST_LENGTH": 200, "loss_type": "CE", "denoise": False,
                     "target_denoise": "none", "long_history": "windows"}  # fmt: skip
             done = self.rounds(
-                1 if self.quick else 3,
+                1 if self.quick else 5,
                 ours=("ours_train", {**place, **ours}),
-                rectools=("rectools_train", {**place, "n": 200, "loss": "softmax", "warm": False}),  # whole epochs
+                rectools=(
+                    "rectools_train",
+                    {**place, "n": 200, "loss": "softmax", "batches": ours["steps"], "warm": False},
+                ),
             )
             values = [r["rectools"]["per_unit"] / r["ours"]["per_unit"] for r in done]
             name = f"training per position, CE, n=200, windows, {dataset}"
