@@ -57,7 +57,7 @@ def write_outputs(experiment: Experiment, planned: Sequence[PlannedRun], folder:
     files = [write_text(folder / name, text) for name, text in texts.items()]
     for figure in experiment.figures:
         files += _figure(experiment, figure, finished, folder)
-    if experiment.pruning:  # last: it opens checkpoints, which someone may have removed
+    if experiment.pruning:
         files += _pruning(finished, folder)
     return files
 
@@ -73,17 +73,28 @@ def _recovered(experiment: Experiment, finished: Sequence[Finished]) -> list[rec
 
 
 def _pruning(finished: Sequence[Finished], folder: Path) -> list[Path]:
-    rows = []
+    """What was measured before, or can be measured now; runs whose checkpoint or data is not there are named."""
+    rows, missing = [], []
     for cell in finished:
-        quality = pruning.of_run(cell.run)
+        try:
+            quality = pruning.of_run(cell.run)
+        except UserError as error:
+            missing.append(f"{cell.plan} ({error})")
+            continue
         if quality is not None:
             rows.append(replace(pruning.row(cell.run, quality), label=cell.plan.label))
     if not rows:
         return []
     return [
-        write_text(folder / "pruning.md", pruning.to_markdown(rows)),
+        write_text(folder / "pruning.md", pruning.to_markdown(rows) + _not_measured(missing)),
         write_text(folder / "pruning.csv", pruning.to_csv(rows)),
     ]
+
+
+def _not_measured(missing: list[str]) -> str:
+    if not missing:
+        return ""
+    return f"\nNot measured, for want of a checkpoint or data: {len(missing)}, such as {missing[0]}\n"
 
 
 def _plain(experiment: Experiment) -> dict[str, Any]:

@@ -97,6 +97,26 @@ def test_pruning_is_measured_where_there_is_noise_and_attention(small_grid: Smal
         assert float(row["gate_auc"]) == layer.gate_auc and float(row["pruned"]) == layer.pruned
 
 
+def test_runs_without_a_checkpoint_are_named_and_the_rest_is_reported(small_grid: SmallGrid, workplace: Path) -> None:
+    folder = workplace / "results" / "small"
+    noisy = [cell for cell in small_grid.planned if cell.label == "content" and cell.point == (("train_noise", 0.25),)]
+    for cell in noisy:
+        shutil.copytree(cell.folder, folder / cell.name)
+        (folder / cell.name / "pruning.json").unlink(missing_ok=True)
+    first, second = noisy
+    (folder / first.name / "model.pth").unlink()
+    result = json.loads((folder / first.name / "result.json").read_text())
+    (folder / first.name / "result.json").write_text(
+        json.dumps(result | {"checkpoint": "model.pth"})
+    )  # not the original
+    arguments = ["reproduce", str(small_grid.folder / "small.yaml"), f"--data_path={small_grid.data_path}", "--report"]
+    assert main(arguments) == 0
+    told = (folder / "pruning.md").read_text()
+    assert f"Not measured, for want of a checkpoint or data: 1, such as {first} (" in told and str(second) not in told
+    rows = list(csv.DictReader((folder / "pruning.csv").open()))
+    assert {row["seed"] for row in rows} == {str(second.seed)}
+
+
 def test_a_part_of_the_grid_is_reported_as_such(
     small_grid: SmallGrid, workplace: Path, capsys: pytest.CaptureFixture
 ) -> None:
