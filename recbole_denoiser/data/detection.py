@@ -159,6 +159,7 @@ def _summary(report: detect.NoiseReport) -> dict[str, Any]:
         "share": number(report.share),
         "interval": [number(end) for end in report.share_interval],
         "shares": {kind: number(share) for kind, share in report.shares.items()},
+        "gathered": number(report.gathered),
         "verdict": report.verdict,
         "expected": {name: number(getattr(report, name)) for name in ("auc", "precision", "recall", "popularity_auc")},
         "features": list(report.feature_names),

@@ -51,6 +51,7 @@ def noise_data(found: Detected) -> dict[str, Any]:
         "share": report.share,
         "interval": list(report.share_interval),
         "shares": report.shares,
+        "gathered": report.gathered,
         "verdict": report.verdict,
         "threshold": report.settings["threshold"],
         "bound": found.bound,

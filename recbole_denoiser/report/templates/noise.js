@@ -32,7 +32,8 @@ function renderStory() {
   const range = `${percent(interval[0])} to ${percent(interval[1])}`;
   byId("story").textContent = data.verdict === "judged"
     ? `About ${percent(share)} of the interactions look like noise (95 % interval: ${range})` +
-      (kinds.length ? `: ${kinds.join(", ")}. ` : ". ") + expectation()
+      (kinds.length ? `: ${kinds.join(", ")}` : "") +
+      (data.gathered > 0 ? `; ${percent(data.gathered)} of all stand in some users only. ` : ". ") + expectation()
     : `Too thin to judge: the share of noise may be anything from ${range}, so nothing would be removed. The list ` +
       "below only says what is unusual.";
   byId("known").textContent = data.known === null ? ""
