@@ -1,4 +1,4 @@
-"""What must hold for any Transformer: random small ones, every seed another combination.
+"""What must hold for any Transformer: random small ones, every seed another combination; make soak tries more.
 
 Kinds of attention (heads folded or not, fused kernels, torch's own), pre- and post-norm, kept tables, shared layers,
 dropout, gradient checkpointing.
@@ -6,6 +6,7 @@ dropout, gradient checkpointing.
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -22,7 +23,7 @@ from recbole_denoiser.core import AttentionCall, DenoiserConfig, Site, denoise, 
 from recbole_denoiser.core.passes import ruled
 
 D, N = 4, 5
-SEEDS = range(16)
+SEEDS = range(16 * int(os.environ.get("HOSTILE_INPUT", "1")))
 PLACES = [(0, 0), (1, 0), (1, 1)]  # live attentions of two positions: three bits
 
 
@@ -63,8 +64,9 @@ class RandomTransformer(nn.Module):
         super().__init__()
         choose = random.Random(seed)
         torch.manual_seed(seed)
-        kind = KINDS[seed % len(KINDS)]
+        self.kind = kind = KINDS[seed % len(KINDS)]
         self.shared, self.keeps_tables, pre = (choose.random() < 0.5 for _ in range(3))
+        self.pre = pre
         self.ways: dict[str, Any] | None = choose.choice([None, {"use_reentrant": True}, {"use_reentrant": False}])
         heads = choose.choice([1, 2])
         self.depth = choose.choice([1, 2])
@@ -99,6 +101,16 @@ ITEMS = torch.randint(1, 9, (3, N), generator=torch.Generator().manual_seed(0))
 def output(model: RandomTransformer, items: Tensor = ITEMS) -> Tensor:
     with torch.no_grad():
         return model(items)
+
+
+def test_every_choice_is_among_them() -> None:
+    made = [RandomTransformer(seed) for seed in range(16)]
+    for name in ("kind", "shared", "keeps_tables", "pre", "ways", "depth"):
+        found = [str(getattr(model, name)) for model in made]
+        assert len(set(found)) == {"kind": len(KINDS), "ways": 3}.get(name, 2)
+        assert min(found.count(value) for value in found) >= 2
+    assert {(model.shared, model.depth) for model in made} == {(a, b) for a in (True, False) for b in (1, 2)}
+    assert all(module.p > 0 for model in made for module in model.modules() if isinstance(module, nn.Dropout))
 
 
 @pytest.mark.parametrize("form", ["product", "renormalise"])
