@@ -1,4 +1,7 @@
-"""Files that are never half-written: into a temporary file beside the target, synced and renamed."""
+"""Writers that leave no half-written file, and readers to which damage is one line.
+
+A file is written into a temporary one beside the target, synced and renamed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ import json
 import os
 import secrets
 import shutil
+import struct
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +22,10 @@ from typing import Any
 import numpy as np
 
 from recbole_denoiser.errors import UserError
+
+# what NumPy's and zip's readers raise for bytes that are not what they expect
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, MemoryError, SyntaxError, TypeError, OverflowError,
+            zipfile.BadZipFile, zlib.error, struct.error)  # fmt: skip
 
 try:
     import fcntl
@@ -94,6 +104,33 @@ def write_json(file: Path, content: Any) -> None:
 def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
     """Compressed NumPy arrays, written atomically."""
     write_atomically(file, lambda stream: np.savez_compressed(stream, **arrays))  # type: ignore[arg-type]
+
+
+def read_json(path: Path, missing: str | None = None) -> Any:
+    """The content of a JSON file; whatever is wrong with it is one line."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(missing or f"There is no file {path}.") from None
+    except RecursionError:
+        raise UserError(f"{path} cannot be read as JSON: it is nested too deeply.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def read_arrays(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """These arrays of an .npz file, or all of them, without pickles; whatever is wrong with the file is one line."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it is no .npz file")
+        with loaded as arrays:
+            return {name: arrays[name] for name in names or arrays.files}
+    except KeyError as error:
+        raise UserError(f"{path} cannot be read: {str(error.args[0]).splitlines()[0]}.") from error
+    except _DAMAGED as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{path} cannot be read: {reason}") from error
 
 
 def copy(source: Path, file: Path) -> None:

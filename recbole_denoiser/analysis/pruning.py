@@ -29,9 +29,9 @@ from torch import Tensor
 
 from recbole_denoiser.analysis.capture import Attention, attention_sites, recorded
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import write_json
+from recbole_denoiser.files import read_json, write_json
 from recbole_denoiser.integration.registry import MODELS
-from recbole_denoiser.runs.record import Run, read_json
+from recbole_denoiser.runs.record import Run
 from recbole_denoiser.runs.reopen import OpenRun, open_run
 
 USERS = 2_000  # histories that are looked at, chosen at random; all if there are fewer

@@ -15,7 +15,7 @@ from recbole_denoiser.data.interactions import Interactions, read_interactions
 from recbole_denoiser.data.items import item_texts, read_titles
 from recbole_denoiser.detect import NoiseReport, detect_flat
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import write_atomically
+from recbole_denoiser.files import read_arrays, write_atomically
 from recbole_denoiser.integration.config import Config
 
 
@@ -134,17 +134,15 @@ def read_labels(file: Path, data: Interactions) -> np.ndarray:
 
 def _noise_record(file: Path, data: Interactions) -> np.ndarray:
     """Users and places in their history of the replaced items; everything else is clean."""
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            user, position, item = arrays["user"], arrays["position"], arrays["item"]
-    except (OSError, KeyError, ValueError) as error:
-        raise UserError(f"Labels '{file}' cannot be read: {error}.") from error
+    user, position, item = read_arrays(file, "user", "position", "item").values()
+    if not (user.shape == position.shape == item.shape == (len(position),)) or position.dtype.kind not in "iu":
+        raise UserError(f"{file} is no record of noise: user, position and item must be lists of one length.")
     code = {token: number for number, token in enumerate(data.users.tolist())}
     if unknown := [name for name in user.tolist() if name not in code]:
         raise UserError(f"{file} is of other data: {data.file} has no user '{unknown[0]}'.")
     start = np.searchsorted(data.user, [code[name] for name in user.tolist()])
     place = start + position
-    if len(place) and (place.max() >= len(data) or (data.items[data.item[place]] != item).any()):
+    if len(place) and (position.min() < 0 or place.max() >= len(data) or (data.items[data.item[place]] != item).any()):
         raise UserError(f"{file} is of other data: its items do not stand at those places of {data.file}.")
     label = np.zeros(len(data), np.int64)
     label[place] = 1

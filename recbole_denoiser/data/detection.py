@@ -14,7 +14,6 @@ import hashlib
 import importlib.metadata
 import json
 import math
-import zipfile
 from dataclasses import dataclass
 from functools import cache
 from logging import getLogger
@@ -26,7 +25,7 @@ import numpy as np
 from recbole_denoiser import detect
 from recbole_denoiser.data.view import View
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import one_at_a_time, write_arrays
+from recbole_denoiser.files import one_at_a_time, read_arrays, write_arrays
 
 FOLDER = ".detect"  # in result_dir
 DETECTOR_FILE = "detector.npz"  # beside what was found
@@ -141,14 +140,14 @@ def _read(file: Path, data: dict[str, str], count: int) -> Detection | None:
     if not file.is_file():
         return None
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            if any(str(arrays[name]) != value for name, value in data.items()):
-                return None
-            posterior, remove = arrays["posterior"], arrays["remove"]
-            summary = json.loads(str(arrays["summary"]))
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zipfile.error) as error:
+        arrays = read_arrays(file, *data, "posterior", "remove", "summary")
+        summary = json.loads(str(arrays["summary"]))
+    except (UserError, ValueError) as error:
         getLogger().warning("%s is damaged (%s): noise is detected again.", file, error)
         return None
+    if any(str(arrays[name]) != value for name, value in data.items()):
+        return None
+    posterior, remove = arrays["posterior"], arrays["remove"]
     if posterior.shape != (count,) or remove.shape != (count,):
         return None
     return Detection(posterior, remove.astype(bool), summary, file)

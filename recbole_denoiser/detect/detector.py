@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from recbole_denoiser.detect.gathered import Strata
 from recbole_denoiser.detect.posterior import Posterior, applied, ranking
 from recbole_denoiser.detect.settings import Settings
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import write_atomically
+from recbole_denoiser.files import read_arrays, write_atomically
 
 FORMAT = 2  # 1: one group of users
 FILE = "detector.npz"
@@ -135,13 +133,10 @@ class Detector:
     def load(cls, path: str | Path) -> Detector:
         """Read what `save` wrote."""
         path = _file(path)
+        arrays = read_arrays(path)
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-                arrays = dict(stored)
             about = json.loads(arrays["about"].tobytes())
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError) as error:
             raise UserError(f"{path} is not a detector that this package has written") from error
         if about["format"] not in (1, FORMAT):
             raise UserError(f"{path} has format {about['format']}; this version reads formats 1 and {FORMAT}")
@@ -155,7 +150,9 @@ class Detector:
             forests.append([])
             for h in range(halves):
                 prefix = f"forest_{c}_{h}_"
-                parts = {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+                parts: dict[str, Any] = {
+                    name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)
+                }
                 forests[c].append(
                     Forest(**parts | {"depth": int(parts["depth"]), "baseline": float(parts["baseline"])})
                 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +12,7 @@ from recbole_denoiser.experiments.reference import reference
 from recbole_denoiser.experiments.stats import PairedTest, compare, holm
 from recbole_denoiser.experiments.table_text import metric_name, p_text
 from recbole_denoiser.experiments.tables import TESTS, ResultTable, build_table, group_runs
+from recbole_denoiser.files import read_arrays
 from recbole_denoiser.runs.record import Run, find_runs
 
 
@@ -103,11 +103,11 @@ def _candidates(run: Run) -> np.ndarray | None:
     if isinstance(mode, dict) and mode.get("test") == "full":
         return np.array(["full"])
     try:
-        with np.load(run.folder / "negatives.npz", allow_pickle=False) as arrays:
-            user, item, negatives = (arrays[f"test_{name}"] for name in ("user", "item", "negatives"))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        kept = read_arrays(run.folder / "negatives.npz", "test_user", "test_item", "test_negatives")
+    except UserError:
         return None  # not kept: RecBole's own negatives are drawn anew at each evaluation
-    return np.column_stack([user, item, negatives])[np.argsort(user, kind="stable")]
+    user = kept["test_user"]
+    return np.column_stack([user, kept["test_item"], kept["test_negatives"]])[np.argsort(user, kind="stable")]
 
 
 def _test_lines(comparison: Comparison) -> list[str]:

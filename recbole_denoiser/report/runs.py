@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from recbole_denoiser.errors import UserError
+from recbole_denoiser.files import read_json
 from recbole_denoiser.integration.schema import DERIVED, PLACES
-from recbole_denoiser.runs.record import Run, read_json
+from recbole_denoiser.runs.record import Run
 
 # settings that make a good name, best first
 _TELLING = ("dataset", "train_noise", "noise_action", "seed", "mask", "estimator", "denoise", "target_denoise",

@@ -6,7 +6,6 @@ leaves noise out of histories. None of the files can run code.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from recbole_denoiser.data.detection import DETECTOR_FILE
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import copy, write_json
+from recbole_denoiser.files import copy, read_json, write_json
 from recbole_denoiser.integration.config import config_from_plain
 from recbole_denoiser.runs.pipeline import Parts, build_model
 from recbole_denoiser.runs.reopen import OpenRun
@@ -74,10 +73,7 @@ def read_about(place: str | Path) -> dict[str, Any]:
     """``model.json`` of an exported model, from its folder or from one of its files."""
     place = Path(place)
     file = (place if place.is_dir() else place.parent) / ABOUT_FILE
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read as JSON: {error}") from error
+    content = read_json(file)
     lacking = [key for key in _KEYS if not isinstance(content, dict) or key not in content]
     if lacking or content["format"] != FORMAT:
         why = f": it lacks {lacking[0]}" if lacking else ""

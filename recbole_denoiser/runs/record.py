@@ -6,10 +6,6 @@ a run (experiments, progress, tune, reports, recommend and explain) comes here.
 
 from __future__ import annotations
 
-import json
-import struct
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,13 +14,10 @@ from typing import Any
 import numpy as np
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import is_plain_name
+from recbole_denoiser.files import is_plain_name, read_arrays, read_json
 from recbole_denoiser.integration.registry import shown_name
 
 RESULT_FILE = "result.json"
-# what NumPy's and zip's readers raise for bytes that are not what they expect
-_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, MemoryError, SyntaxError, TypeError, OverflowError,
-            zipfile.BadZipFile, zlib.error, struct.error)  # fmt: skip
 
 
 # ---- what result.json holds ----
@@ -129,33 +122,6 @@ def read_result(folder: str | Path, *fields: str) -> dict[str, Any]:
         if not FIELDS[name].right(record.get(name)):
             raise UserError(f"{path}: {name} is {_short(record.get(name))}, but must be {FIELDS[name].words}.")
     return {name: record.get(name) for name in fields} if fields else {**dict.fromkeys(FIELDS), **record}
-
-
-def read_json(path: Path, missing: str | None = None) -> Any:
-    """The content of a JSON file; whatever is wrong with it is one line."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(missing or f"There is no file {path}.") from None
-    except RecursionError:
-        raise UserError(f"{path} cannot be read as JSON: it is nested too deeply.") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}") from error
-
-
-def read_arrays(path: Path, *names: str) -> dict[str, np.ndarray]:
-    """Arrays of an .npz file, without pickles; whatever is wrong with the file is one line."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ValueError("it is no .npz file")
-        with loaded as arrays:
-            return {name: arrays[name] for name in names}
-    except KeyError as error:
-        raise UserError(f"{path} cannot be read: {str(error.args[0]).splitlines()[0]}.") from error
-    except _DAMAGED as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{path} cannot be read: {reason}") from error
 
 
 def _short(value: Any) -> str:

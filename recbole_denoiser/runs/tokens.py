@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.files import write_arrays
+from recbole_denoiser.files import read_arrays, write_arrays
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.runs.record import read_arrays
 
 TOKENS_FILE = "tokens.npz"
 

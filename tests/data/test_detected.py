@@ -61,6 +61,30 @@ def test_wrong_labels_are_told(found: Detected, tmp_path: Path) -> None:
         read_labels(tmp_path / "none.csv", found.data)
 
 
+def test_a_damaged_record_of_noise_is_told(tmp_path: Path) -> None:
+    write_inter(tmp_path, "few", [("a", "x", 1), ("a", "y", 2), ("b", "z", 3)])
+    data = read_interactions(Config(dataset="few", flags={"data_path": str(tmp_path)}))
+    file = tmp_path / "noise.npz"
+    right = {"user": np.array(["a", "b"]), "position": np.array([1, 0]), "item": np.array(["y", "z"])}
+    np.savez(file, **right)  # type: ignore[arg-type]
+    assert read_labels(file, data).tolist() == [0, 1, 1]
+    whole = file.read_bytes()
+    for cut in (whole[:40], whole[:-40], b"", whole[:140] + b"????????" + whole[148:]):
+        file.write_bytes(cut)
+        with pytest.raises(UserError, match=r"noise\.npz cannot be read"):
+            read_labels(file, data)
+    for wrong, words in (
+        ({"position": np.array(["1", "0"])}, "no record of noise"),
+        ({"position": np.array([1, 0, 0])}, "no record of noise"),
+        ({"user": np.array(["a", "c"])}, "no user 'c'"),
+        ({"position": np.array([-1, 0])}, "other data"),
+        ({"position": np.array([7, 0])}, "other data"),
+    ):
+        np.savez(file, **{**right, **wrong})  # type: ignore[arg-type]
+        with pytest.raises(UserError, match=words):
+            read_labels(file, data)
+
+
 def test_the_bound_is_what_removal_used(found: Detected) -> None:
     """posterior * bound > threshold, but for the two items that every user keeps."""
     above = found.report.posterior * found.bound > found.report.settings["threshold"]

@@ -160,8 +160,13 @@ def test_fit_returns_the_detector_of_the_report(small, report) -> None:
 
 
 def test_a_file_that_is_no_detector(tmp_path) -> None:
-    (tmp_path / "detector.npz").write_bytes(b"something else")
+    np.savez(tmp_path / "detector.npz", other=np.zeros(3))
+    whole = (tmp_path / "detector.npz").read_bytes()
     with pytest.raises(UserError, match="not a detector"):
         Detector.load(tmp_path)
+    for damaged in (b"something else", whole[:-30], whole[:150] + b"damaged" + whole[157:]):
+        (tmp_path / "detector.npz").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"detector\.npz cannot be read"):
+            Detector.load(tmp_path)
     with pytest.raises(UserError, match="cannot be read"):
         Detector.load(tmp_path / "nowhere")

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.runs.record import FIELDS, load_run, read_arrays, read_result
+from recbole_denoiser.runs.record import FIELDS, load_run, read_result
 
 PUBLISHED = sorted(Path(__file__).parents[2].glob("published/*/*/result.json"))
 GOOD: dict[str, Any] = {
@@ -70,31 +69,6 @@ def test_damaged_json_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "result.json").write_bytes(b"\xff\xfe{}")
     with pytest.raises(UserError, match=r"cannot be read"):
         read_result(tmp_path)
-
-
-def test_damaged_arrays_are_one_line(tmp_path: Path) -> None:
-    file = tmp_path / "a.npz"
-    np.savez_compressed(file, user=np.array(["a", "b"] * 50), rank=np.arange(100.0))
-    whole = file.read_bytes()
-    assert read_arrays(file, "rank")["rank"][99] == 99
-    with pytest.raises(UserError, match=r"a\.npz cannot be read: .*item"):
-        read_arrays(file, "item")
-    np.savez(tmp_path / "pickled.npz", user=np.array([{}], dtype=object))
-    with pytest.raises(UserError, match=r"pickled\.npz"):
-        read_arrays(tmp_path / "pickled.npz", "user")
-    np.save(tmp_path / "single.npy", np.arange(3))
-    with pytest.raises(UserError, match=r"no \.npz file"):
-        read_arrays(tmp_path / "single.npy", "user")
-    random = np.random.default_rng(0)
-    for number in range(150):
-        damaged = bytearray(whole[: random.integers(len(whole))] if number % 3 == 0 else whole)
-        for place in random.integers(len(damaged) or 1, size=3) if damaged else []:
-            damaged[place] = random.integers(256)
-        file.write_bytes(bytes(damaged))
-        try:
-            read_arrays(file, "user", "rank")
-        except UserError as error:
-            assert "\n" not in str(error)
 
 
 def test_every_published_run_passes() -> None:
