@@ -24,7 +24,7 @@ PACKAGE = Path(recbole_denoiser.__file__).parent
 SPEAKERS = {"UserError", "NonFiniteLossError", "warning", "print"}
 # arguments and functions of torch, Hugging Face and RecBole, columns of data sets, entries of mappings
 ELSEWHERE = {
-    "use_cache", "attn_implementation", "scaled_dot_product_attention", "use_reentrant", "add_bias_kv", "add_zero_attn",
+    "use_cache", "attn_implementation", "scaled_dot_product_attention", "use_reentrant", "preserve_rng_state", "add_bias_kv", "add_zero_attn",
     "attn_mask", "is_causal", "item_id", "user_id", "group_by", "test_only", "valid_and_test", "valid_only", "max_norm",
     "norm_type", "other_parameter", "state_dict",
 }  # fmt: skip
@@ -84,7 +84,10 @@ def python_names() -> set[str]:
     return names
 
 
-KNOWN_WORDS = SETTINGS | {word.removeprefix("--") for words in OPTIONS.values() for word in words} | python_names()
+CHOICES = {choice for key in (*RECBOLE_KEYS.values(), *PACKAGE_KEYS.values()) for choice in key.choices or ()}
+KNOWN_WORDS = (
+    SETTINGS | CHOICES | {word.removeprefix("--") for words in OPTIONS.values() for word in words} | python_names()
+)
 
 
 def test_there_are_messages_to_check() -> None:
