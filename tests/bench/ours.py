@@ -18,7 +18,8 @@ def _ours(dataset: str, data_path: str, model: str = "SASRecDenoiser", **flags: 
     from recbole_denoiser.integration.registry import trainer_class
     from recbole_denoiser.runs import pipeline
 
-    config = Config(model, dataset, flags={**SIZES, **QUIET, "data_path": data_path, **flags})
+    quiet = {**QUIET, "noise_action": "none"}  # looking for noise is measured by detect_quality.py
+    config = Config(model, dataset, flags={**SIZES, **quiet, "data_path": data_path, **flags})
     data = pipeline.load_data(config)
     network = pipeline.build_model(config, data.train._dataset)
     return data, network, trainer_class(model)(config, network)
