@@ -127,7 +127,7 @@ class Denoiser(nn.Module):
         is in the model's state_dict. To load such a state_dict, build the model, call ``denoise(model, config).bake()``
         and then ``model.load_state_dict``. Position masks only: others depend on the data.
         """
-        self._require_position_masks("bake()")
+        self._require_position_masks("bake()", "Deploy the model with its denoiser, both state_dicts saved")
         bake_sites(self.sites, self.config)
         self._let_go()
 
@@ -181,19 +181,19 @@ class Denoiser(nn.Module):
         ``denoiser.kept_share(lambda: model(items), valid=items != 0)``.
         """
         if forward is None:
-            self._require_position_masks("kept_share() without data")
+            counted = "Count what they keep by kept_share(lambda: model(batch), valid) or collect_kept()"
+            self._require_position_masks("kept_share() without data", counted)
             return [position_kept_share(mask, self.config.causal) for mask in self.masks]
         step = self._gate.step if valid is None else replace(self._gate.step, valid=valid)
         with self._gate_with(step=step), self.collect_kept() as counter:
             forward()
         return counter.share
 
-    def _require_position_masks(self, what: str) -> None:
+    def _require_position_masks(self, what: str, instead: str) -> None:
         if any(mask.needs_data for mask in self.masks):
             raise UserError(
                 f"{what} is for position masks: these depend on the data (mask {self.config.mask}, mask_prior "
-                f"{self.config.mask_prior}). Count what they keep by kept_share(lambda: model(batch), valid) or "
-                "collect_kept()."
+                f"{self.config.mask_prior}). {instead}."
             )
 
     # ---------------------------------------------------------------- training
