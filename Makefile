@@ -27,7 +27,7 @@ docs: .venv/installed
 # What takes longer than a test may: about 20 minutes; see docs/reliability.md
 soak: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/crash.py 20
-	OMP_NUM_THREADS=1 HOSTILE_INPUT=12 $(BIN)/python -m pytest tests/test_hostile_input.py tests/test_trust.py \
+	OMP_NUM_THREADS=1 HOSTILE_INPUT=12 $(BIN)/python -m pytest -n 2 tests/test_hostile_input.py tests/test_trust.py \
 		tests/integration/test_schema.py tests/cli/test_any_setting.py tests/core/test_core_properties.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/scale.py 1 5 20 --items 1000000
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/detect_scale.py 1

@@ -13,5 +13,5 @@ for path in default avx2 avx512; do
         continue
     fi
     echo "$path:"
-    OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=$path "$PYTHON" -m pytest tests/core tests/model
+    OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=$path "$PYTHON" -m pytest -n 2 tests/core tests/model
 done
