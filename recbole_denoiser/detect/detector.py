@@ -136,10 +136,14 @@ class Detector:
         arrays = read_arrays(path)
         try:
             about = json.loads(arrays["about"].tobytes())
-        except (ValueError, KeyError) as error:
+            if about["format"] in (1, FORMAT):
+                return cls._of(arrays, about)
+        except (ValueError, KeyError, TypeError, IndexError) as error:  # what is there is not what `save` writes
             raise UserError(f"{path} is not a detector that this package has written") from error
-        if about["format"] not in (1, FORMAT):
-            raise UserError(f"{path} has format {about['format']}; this version reads formats 1 and {FORMAT}")
+        raise UserError(f"{path} has format {about['format']}; this version reads formats 1 and {FORMAT}")
+
+    @classmethod
+    def _of(cls, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Detector:
         size = len(arrays["popularity"])
         table = sparse.csr_matrix(
             (arrays["table_data"], arrays["table_indices"], arrays["table_indptr"]), shape=(size, size)

@@ -170,3 +170,12 @@ def test_a_file_that_is_no_detector(tmp_path) -> None:
             Detector.load(tmp_path)
     with pytest.raises(UserError, match="cannot be read"):
         Detector.load(tmp_path / "nowhere")
+
+
+def test_a_detector_that_lacks_any_of_its_arrays(tmp_path, report) -> None:
+    with np.load(report.detector.save(tmp_path)) as stored:
+        arrays = dict(stored)
+    for missing in arrays:
+        np.savez(tmp_path / "part.npz", **{name: value for name, value in arrays.items() if name != missing})
+        with pytest.raises(UserError, match="not a detector that this package has written"):
+            Detector.load(tmp_path / "part.npz")
