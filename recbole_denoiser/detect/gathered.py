@@ -11,7 +11,8 @@ and of the mean log popularity of the others. `oddness` is the linear function o
 suspicious the others are (least squares).
 
 People with unusual taste are odd without being wrong: in the oddest part some right items look like noise. A part is
-believed only in what exceeds 1.3 times the share found among all, 0.03 more, and three of its own standard errors.
+believed only in what exceeds 1.3 times the share found among all, 0.03 more, and three of its own standard errors. In
+data where most rows are of users with few items, little is known of any item, and users are not parted at all.
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ def _mean_of_others(user: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def fit_strata(rows: Rows, fitted: CrossFit, scores: Scores, sample: np.ndarray, settings: Settings) -> Strata | None:
-    """Parts of equal size; None where too few users have enough items."""
+    """Parts of equal size; None where users with enough items have too few rows, or less than half of all."""
     least = 2 * settings.window
     held = sample[(np.bincount(rows.user) >= least)[rows.user[sample]]]
     parts = min(len(held) // PART_ROWS, PARTS[1])
-    if parts < PARTS[0]:
+    if parts < PARTS[0] or 2 * len(held) < len(sample):
         return None
     suspicion = 1 / (1 + np.exp(-np.logaddexp.reduce(scores.data, axis=1)))
     table = others(rows.user, fitted.features, fitted.names)[held]
