@@ -26,6 +26,7 @@ from recbole_denoiser.files import write_text
 from recbole_denoiser.runs.record import Run, load_run
 
 KEPT = "epoch"  # the x of a figure that shows the kept share of attentions
+RECOVERED = "recovered"  # the x of a figure with a bar per method
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ def write_outputs(experiment: Experiment, planned: Sequence[PlannedRun], folder:
         texts |= {"recovered.tex": recovered.to_latex(shares), "recovered.csv": recovered.to_csv(shares)}
     files = [write_text(folder / name, text) for name, text in texts.items()]
     for figure in experiment.figures:
-        files += _figure(experiment, figure, finished, folder)
+        if figure["x"] != RECOVERED:
+            files += _figure(experiment, figure, finished, folder)
+        elif shares:
+            files += plots.recovered_figure(shares, folder / RECOVERED)
     if experiment.pruning:
         files += _pruning(finished, folder)
     return files

@@ -13,7 +13,7 @@
     pairs: {SASRecDenoiser: SASRec}  # improvement and p-value are against the second; one label: all against it
     test: permutation                # or t, wilcoxon, none
     paper: True                      # the paper's Table 2 beside ours
-    figures: [{x: train_noise, metric: hit@10}, {x: epoch}]  # epoch: kept share of attentions
+    figures: [{x: train_noise, metric: hit@10}, {x: epoch}]  # epoch: kept share of attentions; recovered: bars of it
     pruning: True                    # precision, recall and AUC of the masks on injected noise
     recovered: {plain: SASRec, oracle: oracle removal}       # share of what noise costs that each model wins back
 
@@ -140,6 +140,8 @@ def parse_experiment(content: Mapping[str, Any], name: str, source: str) -> Expe
     for figure in values.get("figures", []):
         if not isinstance(figure, dict) or "x" not in figure or set(figure) - {"x", "metric"}:
             raise UserError(f"{source}: figure {figure!r} must be of the form {{x: key, metric: hit@10}}.")
+        if figure["x"] == "recovered" and not values.get("recovered"):
+            raise UserError(f"{source}: figure {figure!r} needs recovered: {{plain: label, oracle: label}}.")
     return Experiment(name=name, **values)
 
 

@@ -1,4 +1,5 @@
-"""Figures in the paper's form: a metric against what was varied (Figures 3 to 5), kept attention against the epoch.
+"""Figures in the paper's form: a metric against what was varied (Figures 3 to 5), kept attention against the epoch; and
+bars of what each method recovers.
 
 Every figure has one panel per data set and is written as PNG and SVG.
 """
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from recbole_denoiser.experiments import canvas
+from recbole_denoiser.experiments.recovered import RecoveredShare
 from recbole_denoiser.experiments.table_text import metric_name
 
 SIZE, MARGIN = (3.4, 3.0), (2.2, 0.3)  # inches of a panel, and beside and above all
@@ -24,6 +26,7 @@ AXIS_NAMES = {
 }
 PERCENT = {"train_noise"}
 LOGARITHMIC = {"beta", "gamma"}
+BAR = 0.14  # inches of a bar
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,39 @@ def _draw(axis: Any, label: str, line: Line, number: int, scale: float) -> None:
         np.array(line.x)[order] * scale, line.mean[order], yerr=line.deviation[order], label=label, color=colour,
         linestyle=style, linewidth=1.3, marker=canvas.MARKERS[number % len(canvas.MARKERS)], markersize=4, capsize=3,
     )  # fmt: skip
+
+
+def recovered_figure(shares: Sequence[RecoveredShare], stem: Path) -> list[Path]:
+    """Panels (data set and what was varied) of the recovered share: a bar per method and metric, from 0 = plain."""
+    columns = list(dict.fromkeys(share.dataset for share in shares))
+    labels = list(dict.fromkeys(share.label for share in shares))
+    metrics = list(dict.fromkeys(share.metric for share in shares))
+    height = 0.9 + BAR * (len(metrics) + 0.6) * len(labels)
+    figure, axes = canvas.panels(len(columns), (5.0, height), (1.2, 0.3))
+    for axis, name in zip(axes, columns, strict=True):
+        for share in (share for share in shares if share.dataset == name and share.recovered is not None):
+            number = metrics.index(share.metric)
+            _bar(axis, share, labels.index(share.label) + (number - (len(metrics) - 1) / 2) / (len(metrics) + 0.6),
+                 1 / (len(metrics) + 0.6), canvas.look(number + 1)[0])  # fmt: skip
+        axis.set_title(name)
+        axis.set_xlabel("Recovered: plain = 0, oracle removal = 100 %")
+        axis.grid(False, axis="y")
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set_ylim(len(labels) - 0.5, -0.5)  # the first method on top
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.axvline(100, color="black", linewidth=0.8, linestyle=":")
+    canvas.legend(figure, axes)
+    return canvas.save(figure, stem)
+
+
+def _bar(axis: Any, share: RecoveredShare, at: float, height: float, colour: str) -> None:
+    """One bar with its interval over users."""
+    value = 100 * (share.recovered or 0.0)
+    axis.barh(at, value, height, color=colour, alpha=0.85, label=metric_name(share.metric))
+    if share.interval is not None:
+        low, high = (100 * end for end in share.interval)
+        spread = [[max(value - low, 0.0)], [max(high - value, 0.0)]]  # a bootstrap's interval may miss its estimate
+        axis.errorbar(value, at, xerr=spread, color="black", linewidth=0.8, capsize=2)
 
 
 def kept_figure(panels: Mapping[str, Mapping[str, Sequence[Sequence[dict[str, Any]]]]], stem: Path) -> list[Path]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 from small_grid import SmallGrid, make_once
 
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.experiments import recovered
+from recbole_denoiser.experiments import canvas, plots, recovered
 from recbole_denoiser.experiments.outputs import write_outputs
 from recbole_denoiser.experiments.plan import EXPERIMENTS, PlannedRun, load_experiment, parse_experiment, plan
+from recbole_denoiser.experiments.recovered import RecoveredShare
 from recbole_denoiser.experiments.stats import per_user
 from recbole_denoiser.integration.config import Config
 
@@ -63,6 +66,35 @@ def test_tables_of_an_experiment(small_grid: SmallGrid, tmp_path: Path) -> None:
         expected = recovered.recovered(*means)
         assert row["recovered"] == "" if expected is None else float(row["recovered"]) == pytest.approx(expected)
     assert "## Recovered" in (tmp_path / "table.md").read_text()
+
+
+def test_bars_are_as_long_as_the_shares(tmp_path: Path) -> None:
+    """In the SVG: every bar begins at 0, and their lengths are in the proportion of the recovered shares."""
+    shares = [
+        RecoveredShare("half", "toy", "hit@10", 0.5, 0.6, 0.7, 0.5, (0.4, 0.6), 1, 9),
+        RecoveredShare("worse", "toy", "hit@10", 0.5, 0.45, 0.7, -0.25, (-0.3, -0.2), 1, 9),
+        RecoveredShare("no gap", "toy", "hit@10", 0.5, 0.6, 0.5, None, None, 1, 9),
+    ]
+    files = plots.recovered_figure(shares, tmp_path / "recovered")
+    assert [file.suffix for file in files] == [".png", ".svg"]
+    root = ET.parse(files[1]).getroot()
+    bars = []
+    for path in root.iter("{http://www.w3.org/2000/svg}path"):
+        if canvas.look(1)[0].lower() in path.get("style", "") and "clip-path" in path.attrib:
+            corners = re.findall(r"[ML] (-?[\d.]+) ", path.get("d", ""))
+            bars.append((float(corners[0]), float(corners[1])))  # left or zero end, other end
+    assert len(bars) == 2
+    (zero, half), (also_zero, worse) = bars
+    assert zero == also_zero and worse < zero < half
+    assert (half - zero) / (zero - worse) == pytest.approx(2.0, abs=1e-3)
+    texts = {"".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"half", "worse", "no gap", "Hit@10", "toy"} <= texts
+
+
+def test_bars_need_what_they_show() -> None:
+    content = {"models": {"a": {}}, "datasets": ["toy"], "seeds": [1], "figures": [{"x": "recovered"}]}
+    with pytest.raises(UserError, match="needs recovered"):
+        parse_experiment(content, "x", "x.yaml")
 
 
 def _cells(grid: SmallGrid, label: str, row: dict[str, str]) -> list[PlannedRun]:
