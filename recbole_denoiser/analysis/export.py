@@ -28,7 +28,8 @@ from recbole_denoiser import files
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.model.base import SequenceModel, align
+from recbole_denoiser.model.base import SequenceModel
+from recbole_denoiser.model.positions import align
 from recbole_denoiser.runs.exported import (
     ABOUT_FILE,
     EXPORT_EXTRA,

@@ -22,7 +22,7 @@ from recbole_denoiser.core.masks import live_counts
 from recbole_denoiser.data.rows import Fields
 from recbole_denoiser.integration.parallel import batch_share, total
 from recbole_denoiser.model.objectives import Objective
-from recbole_denoiser.model.positions import Positions
+from recbole_denoiser.model.positions import Positions, align
 from recbole_denoiser.model.posteriors import Posteriors
 from recbole_denoiser.model.tracing import is_traced
 from recbole_denoiser.model.weights import batch_weights
@@ -60,20 +60,6 @@ class OverrideConfig:
 
     def __getitem__(self, key: str) -> Any:
         return self._changes[key] if key in self._changes else self._config[key]
-
-
-def align(sequence: Tensor, length: Tensor, width: int, to_end: bool) -> Tensor:
-    """Right-padded [B, w, ...] -> the newest ``width`` entries of each row, against the end or the start."""
-    if not is_traced() and sequence.size(1) == width and bool((length == width).all()):
-        return sequence  # rows of one length, as most bucketed batches are (a graph asks for no width)
-    steps = torch.arange(width, device=sequence.device)
-    shift = length - width if to_end else (length - width).clamp(min=0)  # first source column of each row
-    source = steps + shift[:, None]  # [B, width]
-    inside = (source >= 0) & (source < length[:, None])
-    source = source.clamp(0, sequence.size(1) - 1)
-    extra = (1,) * (sequence.dim() - 2)
-    values = sequence.gather(1, source.view(*source.shape, *extra).expand(-1, -1, *sequence.shape[2:]))
-    return torch.where(inside.view(*inside.shape, *extra), values, 0)
 
 
 class SequenceModel(nn.Module):
@@ -123,6 +109,10 @@ class SequenceModel(nn.Module):
     def encode(self, embedded: Any) -> Tensor:
         """States F^(L) [B, m, d] of all positions."""
         raise NotImplementedError
+
+    def readout(self, states: Tensor) -> Tensor:
+        """What is compared with the items, of states [P, d] that are asked for: the states themselves."""
+        return states
 
     def item_weights(self) -> Tensor:
         """The embedding table T [items, d] that states are compared with."""
@@ -225,7 +215,8 @@ class SequenceModel(nn.Module):
         if negatives is None and batch.negatives is not None:
             negatives = there.of(batch.negatives)
         equal = self.target_denoise == "none" and batch.trust is None
-        loss, positive = self.objective.losses(self, there.of(states), there.of(batch.targets), negatives, equal)
+        asked = self.readout(there.of(states))  # [P, d]
+        loss, positive = self.objective.losses(self, asked, there.of(batch.targets), negatives, equal)
         spread = there.back(loss)
         return spread, spread if positive is loss else there.back(positive)
 
@@ -256,7 +247,7 @@ class SequenceModel(nn.Module):
                 return state
         with self.posteriors.told(self.denoiser, batch):
             states = self.encode(self.embed(batch))
-        return states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1)
+        return self.readout(states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1])).squeeze(1))
 
     def last_row(self, batch: Batch, last: Tensor) -> Tensor | None:
         """``last_state`` without the states of other positions (inference.py); None: run the full pass."""

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from recbole.model.sequential_recommender.bert4rec import BERT4Rec
 from torch import Tensor, nn
 
-from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel, align
-from recbole_denoiser.model.kernels import attention_bias, use_fast_kernels
+from recbole_denoiser.model.base import Batch, OverrideConfig, SequenceModel
+from recbole_denoiser.model.kernels import attention_bias, encode_at, gelu, use_fast_kernels
 from recbole_denoiser.model.last_row import last_row
+from recbole_denoiser.model.positions import align
 
 
 class BERT4RecDenoiser(SequenceModel, BERT4Rec):
@@ -28,7 +29,6 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
     LayerNorm: nn.LayerNorm
     dropout: nn.Dropout
     output_ffn: nn.Linear
-    output_gelu: nn.GELU
     output_ln: nn.LayerNorm
     output_bias: nn.Parameter
     mask_token: int
@@ -94,24 +94,28 @@ class BERT4RecDenoiser(SequenceModel, BERT4Rec):
         values = align(values, length, self.max_seq_length, to_end=False)
         return F.pad(values, (0, 1)).scatter(1, length.clamp(max=self.max_seq_length)[:, None], question)[:, 1:]
 
-    def embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Eq. 1, and the attention bias against padding."""
-        return self.embed_items(batch.items), attention_bias(batch.items, causal=False)
+    def embed(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Eq. 1, the attention bias against padding, and which positions have a target."""
+        return self.embed_items(batch.items), attention_bias(batch.items, causal=False), batch.targets != 0
 
     def embed_items(self, items: Tensor) -> Tensor:
         """Eq. 1: item plus position, [B, m] -> [B, m, d]."""
         positions = self.position_embedding(self.position_ids(items.size(1)))
         return self.dropout(self.LayerNorm(self.item_embedding(items) + positions))
 
-    def encode(self, embedded: tuple[Tensor, Tensor]) -> Tensor:
-        """L blocks, then BERT's output layer."""
-        x, bias = embedded
-        return self._output(self.trm_encoder(x, bias, output_all_encoded_layers=False)[-1])
+    def encode(self, embedded: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+        """L blocks. Training without masks needs the states of the targets only; the others are 0 then."""
+        x, bias, targets = embedded
+        masked = self.denoiser is not None and self.denoiser.enabled
+        if self.training and not masked and bool(targets.any()):
+            return encode_at(self.trm_encoder.layer, x, bias, targets)
+        return self.trm_encoder(x, bias, output_all_encoded_layers=False)[-1]
 
-    def _output(self, x: Tensor) -> Tensor:
-        return self.output_ln(self.output_gelu(self.output_ffn(x)))
+    def readout(self, states: Tensor) -> Tensor:
+        """BERT's output layer; a fifth of the positions are targets, the others need none of it."""
+        return self.output_ln(gelu(self.output_ffn(states)))
 
     def last_row(self, batch: Batch, last: Tensor) -> Tensor | None:
         """The position of the mask token only."""
         state = last_row(self.trm_encoder, self.denoiser, self.embed_items, batch.items, last, causal=False)
-        return None if state is None else self._output(state)
+        return None if state is None else self.readout(state)

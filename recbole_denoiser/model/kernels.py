@@ -34,26 +34,46 @@ def gelu(x: Tensor) -> Tensor:
 class FastAttention(MultiHeadAttention):
     """RecBole's attention with scale and bias inside the product of queries and keys; keys are not transposed."""
 
-    def forward(self, input_tensor: Tensor, attention_mask: Tensor) -> Tensor:
-        """[B, m, d] and a bias that broadcasts to [B, H, m, m] -> [B, m, d]."""
-        if is_traced():
+    def forward(self, input_tensor: Tensor, attention_mask: Tensor, asking: Tensor | None = None) -> Tensor:
+        """[B, m, d] and a bias that broadcasts to [B, H, m, m] -> [B, m, d].
+
+        With ``asking`` [B, q, d], these are the queries and only they get an answer: [B, q, d].
+        """
+        if is_traced() and asking is None:
             return super().forward(input_tensor, attention_mask)
-        B, m, _ = input_tensor.shape
+        x = input_tensor if asking is None else asking
+        (B, m, _), q = input_tensor.shape, x.size(1)
         H, d_h = self.num_attention_heads, self.attention_head_size
 
         def heads(x: Tensor) -> Tensor:
-            return x.view(B, m, H, d_h).transpose(1, 2).reshape(B * H, m, d_h)
+            return x.view(B, -1, H, d_h).transpose(1, 2).reshape(B * H, -1, d_h)
 
-        q, k, v = heads(self.query(input_tensor)), heads(self.key(input_tensor)), heads(self.value(input_tensor))
+        Q, K, V = heads(self.query(x)), heads(self.key(input_tensor)), heads(self.value(input_tensor))
         if attention_mask.size(0) == 1 and attention_mask.size(1) == 1:
             bias = attention_mask[0]  # one for all: no copy
         else:
-            bias = attention_mask.expand(B, H, m, m).reshape(B * H, m, m)
-        scores = torch.baddbmm(bias.to(q.dtype), q, k.transpose(1, 2), alpha=1 / self.sqrt_attention_head_size)
-        weights = self.attn_dropout(self.softmax(scores.view(B, H, m, m)))
-        context = torch.bmm(weights.view(B * H, m, m), v)
-        context = context.view(B, H, m, d_h).transpose(1, 2).reshape(B, m, H * d_h)
-        return self.LayerNorm(self.out_dropout(self.dense(context)) + input_tensor)
+            bias = attention_mask.expand(B, H, q, m).reshape(B * H, q, m)
+        scores = torch.baddbmm(bias.to(Q.dtype), Q, K.transpose(1, 2), alpha=1 / self.sqrt_attention_head_size)
+        weights = self.attn_dropout(self.softmax(scores.view(B, H, q, m)))
+        context = torch.bmm(weights.view(B * H, q, m), V)
+        context = context.view(B, H, q, d_h).transpose(1, 2).reshape(B, q, H * d_h)
+        return self.LayerNorm(self.out_dropout(self.dense(context)) + x)
+
+
+def encode_at(layers: Any, x: Tensor, bias: Tensor, chosen: Tensor) -> Tensor:
+    """Blocks of ``FastAttention`` on x [B, m, d], right where ``chosen`` [B, m], 0 elsewhere.
+
+    Every position is a key, but the last block has no other queries than the chosen positions.
+    """
+    for layer in layers[:-1]:
+        x = layer(x, bias)
+    (B, m, d), most = x.shape, int(chosen.sum(1).max())
+    place = chosen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]  # [B, q], chosen ones first
+    is_chosen = chosen.gather(1, place)
+    asking = x.gather(1, place[..., None].expand(-1, -1, d))
+    states = layers[-1].feed_forward(layers[-1].multi_head_attention(x, bias, asking))  # [B, q, d]
+    flat = (place + m * torch.arange(B, device=x.device)[:, None])[is_chosen]  # [P]
+    return states.new_zeros(B * m, d).index_copy(0, flat, states[is_chosen]).view(B, m, d)
 
 
 def attention_bias(items: Tensor, causal: bool) -> Tensor:

@@ -1,7 +1,8 @@
-"""The positions of a batch that have a target, as a flat list and back."""
+"""The positions of a batch: sequences laid against one end, and those that have a target as a flat list."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from recbole_denoiser.model.tracing import is_traced
@@ -25,3 +26,17 @@ class Positions:
         if self.index is None:
             return values.view(self.shape)
         return values.new_zeros(self.shape.numel()).index_copy(0, self.index, values).view(self.shape)
+
+
+def align(sequence: Tensor, length: Tensor, width: int, to_end: bool) -> Tensor:
+    """Right-padded [B, w, ...] -> the newest ``width`` entries of each row, against the end or the start."""
+    if not is_traced() and sequence.size(1) == width and bool((length == width).all()):
+        return sequence  # rows of one length, as most bucketed batches are (a graph asks for no width)
+    steps = torch.arange(width, device=sequence.device)
+    shift = length - width if to_end else (length - width).clamp(min=0)  # first source column of each row
+    source = steps + shift[:, None]  # [B, width]
+    inside = (source >= 0) & (source < length[:, None])
+    source = source.clamp(0, sequence.size(1) - 1)
+    extra = (1,) * (sequence.dim() - 2)
+    values = sequence.gather(1, source.view(*source.shape, *extra).expand(-1, -1, *sequence.shape[2:]))
+    return torch.where(inside.view(*inside.shape, *extra), values, 0)

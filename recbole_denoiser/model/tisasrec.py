@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from recbole_denoiser.core.dropout import use_fast_dropout
 from recbole_denoiser.errors import UserError
-from recbole_denoiser.model.base import Batch, SequenceModel, align
+from recbole_denoiser.model.base import Batch, SequenceModel
 from recbole_denoiser.model.kernels import attention_bias
+from recbole_denoiser.model.positions import align
 from recbole_denoiser.model.time_attention import ACTIVATIONS, TimeBlock, time_intervals
 
 

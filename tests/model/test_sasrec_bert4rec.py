@@ -14,7 +14,7 @@ from recbole.utils import get_model
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.model.base import align
+from recbole_denoiser.model.positions import align
 from recbole_denoiser.runs.pipeline import build_model, load_data
 
 BACKBONES = {"SASRecDenoiser": "SASRec", "BERT4RecDenoiser": "BERT4Rec"}
