@@ -31,7 +31,7 @@ def step(model: Any, interaction: Any) -> list[Tensor]:
     return [sum(terms).detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "CE": {},
     "truncated": {"target_denoise": "truncate", "target_rate": 0.2, "target_warmup": 0},
     "reweighted": {"target_denoise": "reweight"},

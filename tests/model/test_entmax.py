@@ -123,7 +123,7 @@ def test_model_attends_with_exact_zeros_and_never_ahead(settings: dict) -> None:
 @pytest.mark.parametrize("model", ["SASRecEntmax", "BERT4RecEntmax"])
 @pytest.mark.parametrize("way", WAYS)
 def test_runs_reloads_and_alpha_moves(workplace: Path, settings: dict, model: str, way: tuple[str, str, str]) -> None:
-    result = check_run(model, settings, way, epochs=4)
+    result = check_run(model, settings, way, epochs=12)  # a few masked items per epoch: their loss is noisy
     state = checkpoint.load(result["checkpoint"])["state_dict"]
     start = Entmax(2, 1.5).raw
     raws = [state[f"trm_encoder.layer.{layer}.multi_head_attention.softmax.raw"] for layer in range(2)]

@@ -45,7 +45,7 @@ def test_loss_is_the_formula(settings: dict, model: str, name: str) -> None:
     q = count.clamp(min=1).float()
     q[0] = 0
     q /= q.sum()
-    scores = states @ network.item_weights()[: network.n_items].t()
+    scores = network.readout(states) @ network.item_weights()[: network.n_items].t()
     if model.startswith("BERT"):
         scores = scores + network.output_bias
     checked = 0
