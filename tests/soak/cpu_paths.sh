@@ -1,8 +1,10 @@
 #!/bin/sh
 # The numeric tests on every vector path of torch that this processor has: sums are rounded differently on each.
+#   sh tests/soak/cpu_paths.sh [default | avx2 | avx512 ...]
 set -eu
 PYTHON=${PYTHON:-.venv/bin/python}
-for path in default avx2 avx512; do
+[ $# -gt 0 ] || set -- default avx2 avx512
+for path in "$@"; do
     case $path in
         default) needs= ;;
         avx2) needs=avx2 ;;
@@ -13,5 +15,5 @@ for path in default avx2 avx512; do
         continue
     fi
     echo "$path:"
-    OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=$path "$PYTHON" -m pytest -n 2 tests/core tests/model
+    OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=$path "$PYTHON" -m pytest tests/core tests/model
 done
