@@ -6,10 +6,14 @@ RecBole itself is imported. The names below are loaded when they are first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from recbole_denoiser.interrupt import quiet_start
 
-from recbole_denoiser.integration.install import install
-from recbole_denoiser.lazy import lazy
+quiet_start()  # before anything else is imported
+
+from typing import TYPE_CHECKING  # noqa: E402
+
+from recbole_denoiser.integration.install import install  # noqa: E402
+from recbole_denoiser.lazy import lazy  # noqa: E402
 
 if TYPE_CHECKING:
     from recbole_denoiser.analysis.export import export

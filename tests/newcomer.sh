@@ -83,9 +83,10 @@ type_in run --model=SASRecDenoiser --denoise=False --dataset=ml-100k --epochs=1 
 type_in recommend --run first --user 1
 type_in report first second
 type_in compare first second
-{
+{ # 200 users, 160 items: more than the 100 negatives of the evaluation
   echo user,item,when
-  for user in $(seq 30); do for item in $(seq 8); do echo "u$user,i$(((user + item) % 12)),$((item * 100 + user))"; done; done
+  awk 'BEGIN { for (user = 0; user < 200; user++) for (item = 0; item < 12; item++)
+    printf "u%d,i%d,%d\n", user, (user * 7 + item * (1 + user % 3)) % 160, item * 1000 + user }'
 } > events.csv
 
 typed=0

@@ -15,7 +15,7 @@ import recbole_denoiser
 PACKAGE = Path(recbole_denoiser.__file__).parent
 # a folder (or a module at the top) may import itself and what stands in the lines above; one line: they do not know each other
 ORDER = [
-    ("errors", "lazy"),
+    ("errors", "interrupt", "lazy"),
     ("files",),
     ("core", "detect"),
     ("integration",),

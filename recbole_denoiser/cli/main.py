@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import recbole_denoiser
+from recbole_denoiser import interrupt
 from recbole_denoiser.errors import UserError, printable
 from recbole_denoiser.integration.paths import NO_RECBOLE
 
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     command = next((word for word in words if not word.startswith("-")), None)
     try:
+        interrupt.at_work(True)
         known, rest = build_parser(command).parse_known_args(words)
         if not known.takes_settings and rest:
             raise UserError(f"Unknown argument '{rest[0]}'; see {PROGRAM} {known.command} --help.")
@@ -75,7 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         again = " The same command with --resume goes on after the last finished epoch." if command == "run" else ""
         print(f"\nInterrupted.{again}", file=sys.stderr)
-        return 130
+        return interrupt.EXIT_CODE
+    finally:
+        interrupt.at_work(False)
     return 0
 
 
