@@ -1,6 +1,6 @@
 """Co-occurrence counts of the items of a group of users.
 
-    k_ij  = how often i and j stand within `window` places of each other in one sequence (k is symmetric)
+    k_ij  = sum of 1 / distance over places of i and j in one sequence, at most `window` apart (k is symmetric)
     deg_i = sum_j k_ij,   D = sum_i deg_i,   pop_i = how often i occurs,   q_i = pop_i / sum_j pop_j
 
 Item id n (one more than there are) is the empty item, without counts or vector: it stands for items that are unknown.
@@ -8,6 +8,7 @@ Item id n (one more than there are) is the empty item, without counts or vector:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,29 +50,28 @@ class Counts:
         return np.asarray(self.table[first.ravel(), second.ravel()], dtype=np.float32).reshape(first.shape)
 
 
-def count(user: np.ndarray, item: np.ndarray, n_items: int, window: int, weight: np.ndarray | None = None) -> Counts:
-    """Count rows grouped by user in time order. A weight per row w makes a pair count w_i w_j."""
+def count(user: np.ndarray, item: np.ndarray, n_items: int, window: int) -> Counts:
+    """Count rows grouped by user in time order."""
     size = n_items + 1
-    popularity = np.bincount(item, weight, minlength=size).astype(np.float64)
+    popularity = np.bincount(item, minlength=size).astype(np.float64)
     table: np.ndarray | sparse.csr_matrix
     if size <= DENSE_ITEMS:
         half = np.zeros(size * size)
-        for first, second, pair_weight in _pairs(user, item, window, weight):
-            half += np.bincount(first * size + second, pair_weight, minlength=size * size)
+        for first, second, weight in _pairs(user, item, window):
+            half += np.bincount(first * size + second, weight, minlength=size * size)
         table = half.reshape(size, size).astype(np.float32)
         table = table + table.T
     else:
         table = sparse.csr_matrix((size, size), dtype=np.float32)
-        for first, second, pair_weight in _pairs(user, item, window, weight):
-            data = np.ones(len(first), np.float32) if pair_weight is None else pair_weight.astype(np.float32)
-            table = table + sparse.coo_matrix((data, (first, second)), shape=(size, size)).tocsr()
+        for first, second, weight in _pairs(user, item, window):
+            table = table + sparse.coo_matrix((weight, (first, second)), shape=(size, size)).tocsr()
         table = (table + table.T).tocsr()
         table.sort_indices()
     return Counts(table, popularity)
 
 
-def _pairs(user: np.ndarray, item: np.ndarray, window: int, weight: np.ndarray | None):
-    """Pairs (i before j) within the window, in pieces of about CHUNK rows times the window."""
+def _pairs(user: np.ndarray, item: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Pairs (i before j) within the window and 1 / distance, in pieces of about CHUNK rows times the window."""
     rows = len(item)
     for start in range(0, rows, CHUNK):
         stop = min(start + CHUNK, rows)
@@ -83,7 +83,6 @@ def _pairs(user: np.ndarray, item: np.ndarray, window: int, weight: np.ndarray |
             same = user[start:last] == user[start + distance : last + distance]
             first.append(item[start:last][same])
             second.append(item[start + distance : last + distance][same])
-            if weight is not None:
-                weights.append((weight[start:last] * weight[start + distance : last + distance])[same])
+            weights.append(np.full(len(first[-1]), 1.0 / distance, np.float32))
         if first:
-            yield np.concatenate(first), np.concatenate(second), np.concatenate(weights) if weights else None
+            yield np.concatenate(first), np.concatenate(second), np.concatenate(weights)

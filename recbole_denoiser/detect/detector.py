@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from recbole_denoiser.detect.counts import Counts
-from recbole_denoiser.detect.features import Statistics, features
+from recbole_denoiser.detect.features import MU, Statistics, features
 from recbole_denoiser.detect.forest import Forest
 from recbole_denoiser.detect.gathered import Strata
 from recbole_denoiser.detect.posterior import Posterior, applied, ranking
@@ -20,7 +20,8 @@ from recbole_denoiser.detect.settings import Settings
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import read_arrays, write_atomically
 
-FORMAT = 2  # 1: one group of users
+FORMAT = 3  # 1: one group of users; 1 and 2: pairs at every distance count 1, and mu is larger
+OLD_MU = 50.0
 FILE = "detector.npz"
 
 
@@ -136,11 +137,11 @@ class Detector:
         arrays = read_arrays(path)
         try:
             about = json.loads(arrays["about"].tobytes())
-            if about["format"] in (1, FORMAT):
+            if about["format"] in (1, 2, FORMAT):
                 return cls._of(arrays, about)
         except (ValueError, KeyError, TypeError, IndexError) as error:  # what is there is not what `save` writes
             raise UserError(f"{path} is not a detector that this package has written") from error
-        raise UserError(f"{path} has format {about['format']}; this version reads formats 1 and {FORMAT}")
+        raise UserError(f"{path} has format {about['format']}; this version reads formats 1 to {FORMAT}")
 
     @classmethod
     def _of(cls, arrays: dict[str, np.ndarray], about: dict[str, Any]) -> Detector:
@@ -163,7 +164,7 @@ class Detector:
         return cls(
             Settings(**about["settings"]),
             tuple(about["kinds"]),
-            Statistics(counts, arrays["vectors"], arrays.get("texts")),
+            Statistics(counts, arrays["vectors"], arrays.get("texts"), MU if about["format"] == FORMAT else OLD_MU),
             forests,
             *_groups(arrays, about),
             about["tokens"],

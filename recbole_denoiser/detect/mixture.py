@@ -133,6 +133,7 @@ def shares(found: np.ndarray, again: np.ndarray, rows: int) -> tuple[np.ndarray,
     curve = 2 * found - middle
     v = _variance(again.sum(2), rows)
     share = float(np.clip(at_zero(TAUS, curve.sum(1)[None], v, SUM)[0], 0.0, 1.0))
+    share = share if share * rows >= 1 else 0.0  # less than one row is none
     parts = [
         at_zero(TAUS, curve[None, :, kind], _variance(again[:, :, kind], rows), PARTS)[0]
         for kind in range(found.shape[1])

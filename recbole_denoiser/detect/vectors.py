@@ -16,7 +16,7 @@ from scipy import sparse
 from recbole_denoiser.detect.counts import Counts
 
 CONTEXT_POWER = 0.75
-LARGE = 30_000_000  # more stored pairs than this: pairs seen once are left out of the factorisation
+LARGE = 30_000_000  # more stored pairs than this: pairs seen once, apart, are left out of the factorisation
 CHUNK = 8_000_000  # stored pairs at once
 OVERSAMPLE, ROUNDS = 10, 3
 
@@ -33,7 +33,7 @@ def ppmi(counts: Counts) -> np.ndarray | sparse.csr_matrix:
         out -= row[:, None]
         out -= column[None, :]
         return np.maximum(out, 0.0, out=out)
-    least = 1.5 if table.nnz > LARGE else 0.0
+    least = 0.5 if table.nnz > LARGE else 0.0
     values, columns, sizes = [], [], []
     pieces = max(1, -(-table.nnz // CHUNK))
     ends = np.searchsorted(table.indptr, np.linspace(0, table.nnz, pieces + 1)[1:-1]).tolist()

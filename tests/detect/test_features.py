@@ -13,9 +13,9 @@ import pytest
 from made_up import made_up
 from scipy import sparse
 
-from recbole_denoiser.detect.counts import Counts, count
+from recbole_denoiser.detect.counts import count
 from recbole_denoiser.detect.crossfit import Rows, cross_fit
-from recbole_denoiser.detect.features import NAMES, Statistics, features
+from recbole_denoiser.detect.features import NAMES, NEAR_NAMES, Statistics, features
 from recbole_denoiser.detect.progress import Progress
 from recbole_denoiser.detect.settings import Settings
 from recbole_denoiser.detect.vectors import item_vectors, leading, ppmi
@@ -46,7 +46,7 @@ def test_counts(monkeypatch: pytest.MonkeyPatch, form: str, piece: int) -> None:
         found.pairs(np.array([[A, C], [B, A]]), np.array([[B, B], [EMPTY, C]])), [[2, 1], [0, 0]]
     )
     wider = count(USER, ITEM, 3, window=2)
-    assert wider.pairs(np.array([A]), np.array([C]))[0] == 1 and wider.total == 8
+    assert wider.pairs(np.array([A]), np.array([C]))[0] == 1 / 2 and wider.total == 7
 
 
 @pytest.mark.parametrize(("form", "piece"), [("dense", 100), ("sparse", 100), ("sparse", 1), ("sparse", 3)])
@@ -96,7 +96,7 @@ def test_every_feature_by_hand(monkeypatch: pytest.MonkeyPatch, form: str) -> No
     statistics = Statistics(count(USER, ITEM, 3, window=1), VECTORS)
     user, item = np.array([2, 2, 2]), np.array([B, C, A])
     found = features(user, item, np.array([1]), np.array([C]), statistics, window=1)[0]
-    g = ((1 + 50 * 0.2) / (3 + 50) + (0 + 50 * 0.2) / (2 + 50)) / 2
+    g = ((1 + 15 * 0.2) / (3 + 15) + (0 + 15 * 0.2) / (2 + 15)) / 2
     want = {
         "popularity": log(1 + 1),
         "given": log(g + 0.02),
@@ -108,7 +108,29 @@ def test_every_feature_by_hand(monkeypatch: pytest.MonkeyPatch, form: str) -> No
         "agreement": 0.0,
         "neighbours": log(3),
     }
-    np.testing.assert_allclose(found, [want[name] for name in NAMES], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[: len(NAMES)], [want[name] for name in NAMES], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_near_neighbours_and_usual_company_by_hand(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """a after b c: c is beside it, b two places away, so that their weights are 2/3 and 1/3.
+
+    s_a = v_b, s_b = (2 v_a + v_c) / 3, s_c = v_b.
+    """
+    both(monkeypatch, form)
+    statistics = Statistics(count(USER, ITEM, 3, window=1), VECTORS)
+    found = features(np.array([2, 2, 2]), np.array([B, C, A]), np.array([2]), np.array([A]), statistics, window=2)[0]
+    g = 1 / 3 * (2 + 15 * 0.4) / (3 + 15) + 2 / 3 * (0 + 15 * 0.4) / (1 + 15)
+    middle = 1 / 3 * VECTORS[B] + 2 / 3 * VECTORS[C]
+    want = {
+        "near_lift": log((g + 0.02) / (0.4 + 0.02)),
+        "near_cosine": 2 / 3 * 0.6,
+        "company": middle[1] / np.hypot(*middle),
+        "usual": 0.0,
+        "usual_around": (0.8 / 3 + 0.8) / 2,
+    }
+    assert statistics.names == NAMES + NEAR_NAMES
+    np.testing.assert_allclose(found[len(NAMES) :], [want[name] for name in NEAR_NAMES], rtol=1e-5, atol=1e-6)
 
 
 def test_an_item_of_another_user_is_no_neighbour() -> None:
@@ -129,8 +151,9 @@ def test_another_item_at_the_place_leaves_what_is_around_it() -> None:
 def test_texts_add_two_cosines() -> None:
     statistics = Statistics(count(USER, ITEM, 3, window=1), VECTORS, texts=VECTORS[:, ::-1].copy())
     found = features(np.zeros(3), np.array([B, C, A]), np.array([1]), np.array([C]), statistics, window=1)[0]
-    assert statistics.names[-2:] == ("text", "text_nearest")
-    np.testing.assert_allclose(found[-2:], [0.7, 0.8], rtol=1e-6)
+    at = slice(len(NAMES), len(NAMES) + 2)  # where the trees of older detectors look for them
+    assert statistics.names[at] == ("text", "text_nearest")
+    np.testing.assert_allclose(found[at], [0.7, 0.8], rtol=1e-6)
 
 
 def fitted(user: np.ndarray, item: np.ndarray, n_items: int):
@@ -163,9 +186,3 @@ def test_counts_are_those_of_the_other_folds() -> None:
     for row in (0, 40, 95):
         rest = found.fold[user] != found.fold[user[row]]
         assert found.features[row, 0] == np.float32(log((item[rest] == item[row]).sum() + 1))
-
-
-def test_weights_make_a_pair_count_their_product() -> None:
-    found = count(USER, ITEM, 3, 1, weight=np.array([1, 0.5, 0.2, 1, 1]))
-    assert isinstance(found, Counts)
-    np.testing.assert_allclose(np.asarray(found.table)[B], [1.5, 0, 0.1, 0], rtol=1e-6)

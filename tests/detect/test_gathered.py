@@ -97,8 +97,9 @@ def test_a_kept_detector_tells_such_users_apart(tmp_path, gathered) -> None:
 
 
 def test_a_detector_of_format_1_still_opens(tmp_path, small) -> None:
-    """Before groups of users: one curve, one share for each kind."""
+    """Before groups of users: one curve, one share for each kind, and mu was 50."""
     report = detect_noise(small, draws=2_000, repeats=5, folds=2, trees=20)
+    report.detector.statistics.mu = 50.0
     with np.load(report.detector.save(tmp_path)) as stored:
         arrays = dict(stored)
     about = json.loads(arrays.pop("about").tobytes()) | {"format": 1}
