@@ -14,7 +14,12 @@ from toy_data import write_inter
 from recbole_denoiser.errors import UserError
 
 SAMPLED: dict[str, dict[str, Any]] = {
+    "BCE": {"loss_type": "BCE", "train_negatives": 2},
+    "BPR": {"loss_type": "BPR", "train_negatives": 3},
+    "BPR shared": {"loss_type": "BPR", "train_negatives": 9, "negatives_shared": True},
     "gBCE": {"loss_type": "gBCE", "train_negatives": 5, "gbce_t": 0.6},
+    "gBCE shared": {"loss_type": "gBCE", "train_negatives": 30, "gbce_t": 0.6, "negatives_shared": True},
+    "SSM uniform per position": {"loss_type": "SSM", "train_negatives": 5},
     "SSM per position": {"loss_type": "SSM", "train_negatives": 5, "negative_sampling": "popularity"},
     "SSM shared": {"loss_type": "SSM", "train_negatives": 20, "negatives_shared": True},
     "SSM popularity": {
@@ -29,16 +34,16 @@ EVERY: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLED)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser"])
 def test_loss_is_the_formula(settings: dict, model: str, name: str) -> None:
     """From scores of all items and the popularity of the data, position by position."""
-    built = build(model, settings, denoise=False, target_denoise="none", **SAMPLED[name])
+    built = build(model, settings, denoise=False, target_denoise="none", **EVERY[name])
     network = built.model.eval()
     batch = network.batch(built.train_batch())
     states = network.encode(network.embed(batch))
     loss, positive = network.position_losses(states, batch)
-    assert (batch.shared is not None) == (name not in ("gBCE", "SSM per position"))
+    assert (batch.shared is not None) == ("shared" in name or name in ("SSM popularity", "SSM in batch"))
     flat = built.data.dataset.flat
     rows = built.data.train._dataset.inter_feat
     count = torch.bincount(flat.columns["item_id"][torch.from_numpy(rows.covered_targets())], minlength=network.n_items)
@@ -51,18 +56,24 @@ def test_loss_is_the_formula(settings: dict, model: str, name: str) -> None:
     checked = 0
     for row, column in (batch.targets != 0).nonzero()[:40].tolist():
         target, r = int(batch.targets[row, column]), scores[row, column]
-        drawn = batch.shared if batch.shared is not None else batch.negatives[row, column]
-        drawn = drawn[drawn != target]
-        if name == "gBCE":
-            alpha = 5 / (network.n_items - 2)
-            beta = alpha * (0.6 * (1 - 1 / alpha) + 1 / alpha)
-            expected = -beta * F.logsigmoid(r[target]) - F.logsigmoid(-r[drawn]).sum()
-            assert positive[row, column].item() == pytest.approx(-beta * F.logsigmoid(r[target]).item(), rel=1e-4)
+        kind, part = EVERY[name]["loss_type"], None
+        if kind == "CE":
+            expected = part = -torch.log_softmax(r, 0)[target]
         else:
-            if name != "SSM shared":
+            drawn = batch.shared if batch.shared is not None else batch.negatives[row, column]
+            drawn = drawn[drawn != target]
+        if kind in ("BCE", "gBCE"):
+            alpha = EVERY[name].get("train_negatives", 1) / (network.n_items - 2)
+            beta = alpha * (0.6 * (1 - 1 / alpha) + 1 / alpha) if kind == "gBCE" else 1.0
+            part = -beta * F.logsigmoid(r[target])
+            expected = part - F.logsigmoid(-r[drawn]).sum()
+        elif kind == "BPR":
+            expected = part = -F.logsigmoid(r[target] - r[drawn]).sum() / max(len(drawn), 1)
+        elif kind == "SSM":
+            if EVERY[name].get("negative_sampling", "uniform") != "uniform":
                 r = r - q.log()
-            every = torch.cat([r[target][None], r[drawn]])
-            expected = -torch.log_softmax(every, 0)[0]
+            expected = part = -torch.log_softmax(torch.cat([r[target][None], r[drawn]]), 0)[0]
+        assert positive[row, column].item() == pytest.approx(part.item(), rel=1e-4)
         assert loss[row, column].item() == pytest.approx(expected.item(), rel=1e-4)
         checked += 1
     assert checked == 40
@@ -143,11 +154,13 @@ def test_a_universe_of_two_items(workplace: Path, settings: dict, name: str) -> 
         build("SASRecDenoiser", flags, dataset="two", loss_type="gBCE")
 
 
+@pytest.mark.parametrize("model", ["SASRecDenoiser", "BERT4RecDenoiser", "GRU4RecSequence"])
 @pytest.mark.parametrize("name", EVERY)
-def test_padding_only_costs_nothing(settings: dict, name: str) -> None:
-    built = build("SASRecDenoiser", settings, denoise=False, **EVERY[name])
+def test_padding_only_costs_nothing(settings: dict, model: str, name: str) -> None:
+    flags = {} if model.startswith("GRU") else {"denoise": False}
+    built = build(model, settings, **flags, **EVERY[name])
     interaction = built.train_batch()
-    for column in ("item_id_list", "target_item_id_list", "item_length"):
+    for column in ("item_id", "item_id_list", "target_item_id_list", "item_length"):
         interaction.interaction.update({column: torch.zeros_like(interaction[column])})
     rec = built.model.calculate_loss(interaction)[0]
     rec.backward()
