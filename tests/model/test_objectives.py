@@ -56,10 +56,9 @@ def test_loss_is_the_formula(settings: dict, model: str, name: str) -> None:
     checked = 0
     for row, column in (batch.targets != 0).nonzero()[:40].tolist():
         target, r = int(batch.targets[row, column]), scores[row, column]
-        kind, part = EVERY[name]["loss_type"], None
-        if kind == "CE":
-            expected = part = -torch.log_softmax(r, 0)[target]
-        else:
+        kind = EVERY[name]["loss_type"]
+        expected = part = -torch.log_softmax(r, 0)[target]  # CE
+        if kind != "CE":
             drawn = batch.shared if batch.shared is not None else batch.negatives[row, column]
             drawn = drawn[drawn != target]
         if kind in ("BCE", "gBCE"):

@@ -91,7 +91,12 @@ def test_phi_learns_by_eq_12_from_the_losses_of_its_rows(
     batch = fixed_batch(built)
     steps: list[TrainingStep] = []
     inner = TrainingStep.run
-    monkeypatch.setattr(TrainingStep, "run", lambda self, *given: steps.append(self) or inner(self, *given))
+
+    def run(self: TrainingStep, *given: Any) -> Any:
+        steps.append(self)
+        return inner(self, *given)
+
+    monkeypatch.setattr(TrainingStep, "run", run)
     sum(net.calculate_loss(None)).backward()
     draws: list[Draw] = steps[0].draws
 

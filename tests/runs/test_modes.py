@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,13 @@ import torch
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import load_paper_table
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.integration.registry import trainer_class
+from recbole_denoiser.integration.registry import MODELS, trainer_class
 from recbole_denoiser.report.metrics import measured
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.record import load_run
 from recbole_denoiser.runs.summary import run_table
 from recbole_denoiser.training.evaluation import evaluation_loader
+from recbole_denoiser.training.trainer import SequenceTrainer
 
 
 def test_both_modes_equal_runs_of_their_own(workplace: Path, settings: dict) -> None:
@@ -43,6 +45,46 @@ def test_both_modes_equal_runs_of_their_own(workplace: Path, settings: dict) -> 
     rows = {row.metric: row for row in measured([run], load_paper_table())}
     assert rows["ndcg@10 (full)"].test == alone["full"]["test"]["ndcg@10"] != rows["ndcg@10"].test
     assert rows["ndcg@10 (full)"].interval != rows["ndcg@10"].interval and "ndcg@10 (uni10)" not in rows
+
+
+@pytest.mark.parametrize("model", [*MODELS, "Caser", "GRU4Rec", "FPMC"])
+def test_every_model_is_measured_in_every_mode(workplace: Path, settings: dict, model: str) -> None:
+    """This package's and RecBole's: as runs of their own would be."""
+    flags = {**settings, "epochs": 1}
+    modes = ["uni10", "full", "unseen"]
+    both = pipeline.run(model, "toy", flags={**flags, "eval_modes": modes, "run_name": "both"})
+    assert list(both["test_by_mode"]) == list(both["valid_by_mode"]) == modes
+    for mode in ("full", "unseen"):
+        alone = pipeline.run(model, "toy", flags={**flags, "eval_args.mode": mode, "run_name": mode})
+        assert both["test_by_mode"][mode] == alone["test"] and both["valid_by_mode"][mode] == alone["valid"]
+        np.testing.assert_array_equal(
+            load_run("results/both").in_mode(mode).ranks("test").rank, load_run(f"results/{mode}").ranks("test").rank
+        )
+    assert both["test_by_mode"]["full"] != both["test_by_mode"]["unseen"]
+
+
+@pytest.mark.parametrize("model", ["BERT4RecDenoiser", "GRU4RecSequence", "Caser", "GRU4Rec"])
+def test_a_resumed_run_is_measured_in_every_mode(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    flags = {**settings, "epochs": 3, "eval_modes": ["full", "uni10", "unseen"]}
+    whole = pipeline.run(model, "toy", flags={**flags, "run_name": "whole"})
+    fit_epoch = SequenceTrainer._fit_epoch
+
+    def interrupted(self: SequenceTrainer, epoch: int, *given: Any) -> dict:
+        if epoch == 2:
+            raise KeyboardInterrupt
+        return fit_epoch(self, epoch, *given)
+
+    monkeypatch.setattr(SequenceTrainer, "_fit_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run(model, "toy", flags={**flags, "run_name": "cut"})
+    monkeypatch.setattr(SequenceTrainer, "_fit_epoch", fit_epoch)
+    cut = pipeline.run(model, "toy", flags={**flags, "run_name": "cut", "resume": True})
+    for phase in ("valid_by_mode", "test_by_mode"):
+        assert cut[phase] == whole[phase] and list(cut[phase]) == flags["eval_modes"]
+    with pytest.raises(UserError, match="eval_modes"):  # other modes would need the ranks of a model that is gone
+        pipeline.run(model, "toy", flags={**flags, "eval_modes": ["full"], "run_name": "cut", "resume": True})
 
 
 @pytest.mark.parametrize("modes", [["uni"], ["full", "full"], ["labeled"], [3], ["uni0"]])
