@@ -96,3 +96,6 @@ class _NoTensorBoard:
 
     def add_hparams(self, *args: Any, **kwargs: Any) -> None:
         """No settings are written."""
+
+    def close(self) -> None:
+        """Nothing is open."""

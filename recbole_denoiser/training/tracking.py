@@ -63,10 +63,14 @@ def _layers(shares: list[float] | None) -> dict[str, float]:
 
 @contextmanager
 def tracked(trainer: Any, folder: Path) -> Iterator[None]:
-    """Inside the context the trainer has all trackers of its settings; if it ends by an error, they are told."""
+    """Inside the context the trainer has all trackers of its settings; if it ends by an error, they are told.
+
+    TensorBoard's writer is closed at the end: its thread would go on, and complain when the folder is removed.
+    """
     makers = {"wandb": _wandb, "mlflow": _mlflow}  # TensorBoard the trainer has from the start
     chosen = [makers[name] for name in trackers.chosen(trainer.config) if name in makers]
     with ExitStack() as stack:
+        stack.callback(trainer.tensorboard.close)
         trainer.trackers += [stack.enter_context(maker(trainer.config, folder)) for maker in chosen]
         yield
 

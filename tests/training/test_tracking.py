@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,22 @@ def test_tensorboard_is_the_default_and_none_is_none(workplace: Path, settings: 
     for name, value in epoch_figures(result["epochs"][0]).items():
         assert found[name][0] == (1, pytest.approx(value, rel=1e-6))
     assert found["test/hit@10"] == [(result["best_epoch"] + 1, pytest.approx(result["test"]["hit@10"], rel=1e-6))]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_tensorboards_writer_ends_with_the_run(
+    workplace: Path, settings: dict, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise UserError("no more")
+
+    before = set(threading.enumerate())
+    if fails:
+        monkeypatch.setattr(pipeline, "tell_result", fail)
+    with pytest.raises(UserError, match="no more") if fails else nullcontext():
+        pipeline.run(dataset="toy", flags=settings)
+    assert list(workplace.rglob("events.out*"))
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("flag", ["--tracker=mlflow", "--tracker=wandb", "--log_wandb=True"])
