@@ -136,8 +136,7 @@ class Site:
             return self.own_forward(*args, **kwargs)
         if self.listeners is None:
             if not self.proven and can_be_probed(self, args, kwargs):
-                probe(self, self._run_own, args, kwargs)
-                self.proven = True
+                self.proven = probe(self, self._run_own, args, kwargs)
             self.layout.enter(args, kwargs)
             if self.keeps_states:
                 self.catch_states(self.attention, args, kwargs)

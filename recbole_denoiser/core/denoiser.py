@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from recbole_denoiser.core.attach import attach_sites, detach_sites, heads_of, width_of
@@ -50,7 +51,8 @@ def denoise(model: nn.Module, config: DenoiserConfig) -> Denoiser:
     """
     sites = attach_sites(model, config.sites)
     try:
-        return Denoiser(sites, config)
+        with torch.inference_mode(False):  # or masks made inside it would never get a gradient
+            return Denoiser(sites, config)
     except BaseException:
         detach_sites(sites)
         raise
@@ -98,7 +100,10 @@ class Denoiser(nn.Module):
             raise UserError(f"mask_per_head: attention site {site.name} does not tell its heads; set n_heads.")
         mask = AttentionMask(self.config, width_of(site), heads or 1)
         like = next(site.attention.parameters(), None)
-        return mask if like is None else mask.to(device=like.device, dtype=like.dtype)
+        if like is None:
+            return mask
+        # at least float32, whatever the model's precision: a step of 0.01 from 3.0 is nothing in bfloat16
+        return mask.to(device=like.device, dtype=torch.promote_types(like.dtype, torch.float32))
 
     # ---------------------------------------------------------------- switching
 

@@ -112,7 +112,7 @@ class AttentionMask(nn.Module):
     def _content(self, states: Tensor | None) -> Tensor:
         if states is None:
             raise UserError("A content mask needs the hidden states of the attention layer, and none were given.")
-        x = states.detach()  # [B, m, d]
+        x = states.detach().to(self.query_weight.dtype)  # [B, m, d]
         B, m, _ = x.shape
         q = (x @ self.query_weight).view(B, m, self.heads, self.rank).transpose(1, 2)  # [B, H, m, r]
         k = (x @ self.key_weight).view(B, m, self.heads, self.rank).transpose(1, 2)

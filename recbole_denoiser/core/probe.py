@@ -1,6 +1,7 @@
 """A probe of an attention module at its first run in eval mode: closing the gate must change what the module returns.
 
-A module may compute weights to show them and take its output from elsewhere; a mask on such weights has no effect. In
+A module may compute weights to show them and take its output from elsewhere; a mask on such weights has no effect. The
+same holds for hard attention with a straight-through gradient, one_hot + A - A.detach(): a gradient, but no value. In
 training objective.check_influence looks at the whole loss.
 """
 
@@ -19,6 +20,9 @@ from recbole_denoiser.errors import UserError
 if TYPE_CHECKING:
     from recbole_denoiser.core.attention import AttentionCall, Site
 
+ROUNDING = 4.0  # output changes up to this many units of its precision are no effect
+PROMISE = 1000.0  # a gradient that speaks of a change this many times larger, where there is none, is no real one
+
 
 def can_be_probed(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Not while a graph is recorded or computed again, nor where a further run would be remembered or listened to."""
@@ -33,8 +37,11 @@ def _has_listeners(site: Site) -> bool:
     return any(getattr(hook, "__self__", None) is not site for hook in hooks)
 
 
-def probe(site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """An error if what `run` returns for these arguments does not depend on the weights that it shows to the site."""
+def probe(site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """An error if what `run` returns for these arguments does not depend on the weights that it shows to the site.
+
+    Whether that is proven: inference mode, which keeps no graph, cannot tell a weight of zero from no effect.
+    """
     seen: list[Tensor] = []
 
     def opened(site: Site, call: AttentionCall) -> Tensor:
@@ -57,22 +64,30 @@ def probe(site: Site, run: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         with paused(), torch.no_grad():
             with_weights = states_by(opened)
             if with_weights is None or not seen:  # weights that are not seen are told after the run itself
-                return
+                return True
             without = states_by(closed)
-        if without is None or not torch.equal(with_weights, without) or torch.is_inference_mode_enabled():
-            return
+        if without is None:
+            return True
+        noise = ROUNDING * torch.finfo(with_weights.dtype).eps * with_weights.abs().max()
+        if not (with_weights - without).abs().max() <= noise:  # also if closing gives NaN
+            return True
+        if torch.is_inference_mode_enabled():
+            return False
         with paused(), torch.enable_grad():  # a weight of zero behind the attention looks the same: follow the graph
             states = states_by(watched)
             if states is not None and states.requires_grad:
-                found = torch.autograd.grad(states.sum(), seen, allow_unused=True)
-                if any(gradient is not None for gradient in found):
-                    return
+                along = torch.randn(states.shape).to(states)  # a plain sum is 0 behind a LayerNorm, whatever happens
+                found = torch.autograd.grad((states * along).sum(), seen, allow_unused=True)
+                promised = [(g * A).sum().abs() for g, A in zip(found, seen, strict=True) if g is not None]
+                if promised and max(promised) <= PROMISE * noise:
+                    return True
     finally:
         site.rule = before
         torch.set_rng_state(rng)
     raise UserError(
         f"The output of {site.name} ({type(site.attention).__name__}) does not depend on its attention weights: the "
-        "module computes them but takes its output from elsewhere (a fused kernel?), so a mask has no effect there. "
+        "module computes them but takes its output from elsewhere (a fused kernel, hard attention?), so a mask has no "
+        "effect there. "
         "Switch that off, tell register_attention how it works, or name the other modules in the setting sites."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -39,12 +40,7 @@ class MaskedMultiheadAttention(nn.MultiheadAttention):
         module.site = site  # type: ignore[assignment]
         # nn.TransformerEncoderLayer reads this flag; False keeps it off its fused path, which would skip the mask.
         module._qkv_same_embed_dim = False
-
-        def give_back() -> None:
-            del module.site
-            module.__class__, module._qkv_same_embed_dim = kind, flag
-
-        return give_back
+        return partial(_give_back, module, kind, flag)  # no closure: a copy of the model has a way back of its own
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
         weights = (
@@ -90,8 +86,13 @@ class MaskedMultiheadAttention(nn.MultiheadAttention):
         return out, M.mean(1) if average_attn_weights else M
 
 
+def _give_back(module: nn.MultiheadAttention, kind: type[nn.MultiheadAttention], flag: bool) -> None:
+    del module.site
+    module.__class__, module._qkv_same_embed_dim = kind, flag
+
+
 def _additive(mask: Tensor, scores: Tensor) -> Tensor:
-    """A bool mask (True = forbidden) as 0 and -inf; a float mask as it is."""
+    """A bool mask (True = forbidden) as 0 and -inf; a float mask as it is, in the precision of the scores."""
     if mask.dtype != torch.bool:
-        return mask
+        return mask.to(scores.dtype)
     return torch.zeros_like(mask, dtype=scores.dtype).masked_fill(mask, -math.inf)

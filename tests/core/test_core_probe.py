@@ -34,11 +34,32 @@ def test_weights_that_are_only_shown_are_an_error_in_eval(kind: type[Projected],
         model(ITEMS)
 
 
-def test_a_weight_of_zero_behind_the_attention_is_none() -> None:
+class Hard(Projected):
+    """All weight on the best key, with the gradient of the softmax (x-transformers: attn_hard)."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for part in self.projected(x))
+        scores = q @ k.transpose(2, 3) + mask
+        A = F.softmax(scores, dim=-1)
+        best = F.one_hot(scores.argmax(-1), scores.shape[-1]).to(A)
+        return ((best + A - A.detach()) @ v).transpose(1, 2).flatten(2)
+
+
+def test_hard_attention_has_a_gradient_but_no_value_that_a_mask_could_change() -> None:
+    model = encoder(Hard).eval()
+    denoise(model, config())
+    with torch.inference_mode():
+        model(ITEMS)  # no graph here, so it cannot be told from a weight of zero
+    with torch.no_grad(), pytest.raises(UserError, match="does not depend on its attention weights"):
+        model(ITEMS)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9])
+def test_a_weight_of_zero_behind_the_attention_is_none(size: float) -> None:
     model = encoder(HeadsFirst).eval()
     for layer in model.layers:
-        layer.attention.val_proj.weight.data.zero_()
-        layer.attention.val_proj.bias.data.zero_()
+        layer.attention.val_proj.weight.data.mul_(size)
+        layer.attention.val_proj.bias.data.mul_(size)
     plain = model(ITEMS)
     denoise(model, config(mask_init=100.0))
     with torch.no_grad():

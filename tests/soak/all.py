@@ -3,8 +3,8 @@
     make soak                                   all of it: under 30 minutes on two idle cores, see docs/reliability.md
     python tests/soak/all.py crash newcomer     only these parts
 
-What a part says goes to build/soak/<part>.log, its last line into the table at the end. Every part is one process at a
-time, so that two of them fill two cores; the longest come first.
+What a part says goes to build/soak/<part>.log and .err, the last line of the former into the table. Every part is one
+process at a time, so that two of them fill two cores; the longest come first.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def run(name: str) -> Outcome:
     part, log = PARTS[name], LOGS / f"{name.replace(',', '').replace(' ', '-')}.log"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHON": sys.executable, **part.environment}
     begin = time.monotonic()
-    with log.open("w", encoding="utf-8") as stream:
+    with log.open("w", encoding="utf-8") as stream, log.with_suffix(".err").open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(
-            part.command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+            part.command, cwd=CHECKOUT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=errors
         )
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
