@@ -39,8 +39,8 @@ def add_commands(command: Callable[..., Any]) -> None:
 
     detect = command("detect", _detect, settings=True)
     _what(detect)
-    detect.add_argument("--labels", help="known noise: a .csv file with columns user, item, time and label (1: noise), "
-                        "or the .noise.npz of the command noise")  # fmt: skip
+    detect.add_argument("--labels", help="known noise: a .csv or .tsv file with columns user, item, time and label (1: "
+                        "noise), or the .noise.npz of the command noise")  # fmt: skip
     detect.add_argument("--output", "-o", help="folder for noise.csv and noise.html (results/detect-<data set>)")
 
     clean = command("clean", _clean, settings=True)
@@ -117,6 +117,9 @@ def _detect(options: Any) -> None:
             f"against {known['labelled']:,.0f} labels ({known['share']:.1%} noise): AUC {figures['auc']}, "
             f"precision {figures['precision']}, recall {figures['recall']}"
         )
+        without = len(found.data) - int(known["labelled"] or 0)
+        if without:
+            print(f"{without:,} of {len(found.data):,} interactions have no label; the figures are of the others")
     folder = Path(options.output or f"results/detect-{options.dataset}")
     for file in (found.write_csv(folder / "noise.csv"), write_noise_page(found, folder / "noise.html")):
         print(f"Wrote {file}")

@@ -18,6 +18,9 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import read_arrays, write_atomically
 from recbole_denoiser.integration.config import Config
 
+KEYS = ("user", "item", "time", "label")
+NAMES = {"user_id": "user", "item_id": "item", "timestamp": "time", "noise": "label"}  # other headers of labels
+
 
 @dataclass
 class Detected:
@@ -90,25 +93,32 @@ def detect_dataset(
 def read_labels(file: Path, data: Interactions) -> np.ndarray:
     """[N] 1 noise, 0 clean, -1 not in the file.
 
-    A .csv or .tsv file with columns user, item, time and label, or the .noise.npz of ``recbole-denoiser noise``.
-    Without times the interactions of a user with an item are taken in order.
+    Text with commas, semicolons or tabs and the columns user, item, time and label (or as RecBole writes them, see
+    NAMES), or the .noise.npz of ``recbole-denoiser noise``. Rows in any order; what a user did with an item several
+    times (at one time, where there are times) is taken in the order of the lines.
     """
     if not file.is_file():
         raise UserError(f"Labels '{file}' do not exist.")
     if file.suffix == ".npz":
         return _noise_record(file, data)
     try:
-        separator = "\t" if file.suffix == ".tsv" else ","
-        table = pd.read_csv(file, sep=separator, dtype={"user": str, "item": str}, keep_default_na=False)
+        with file.open(encoding="utf-8-sig") as stream:
+            header = stream.readline()
+        separator = max("\t;,", key=header.count)
+        table = pd.read_csv(file, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except (ValueError, OSError, pd.errors.ParserError) as error:
         raise UserError(f"Labels '{file}' cannot be read: {error}.") from error
+    names = [str(name).partition(":")[0].strip().lower() for name in table.columns]
+    table.columns = pd.Index([NAMES.get(name, name) for name in names])
+    if twice := [name for name in KEYS if list(table.columns).count(name) > 1]:
+        raise UserError(f"{file} has two columns that mean {twice[0]}: {', '.join(names)}.")
     missing = [name for name in ("user", "item", "label") if name not in table.columns]
     if missing:
         raise UserError(
             f"{file} has no column {', '.join(missing)}; user, item, label and perhaps time are needed, it has "
             f"{', '.join(map(str, table.columns))}."
         )
-    label = table["label"].astype(str).str.lower().map({"1": 1, "0": 0, "true": 1, "false": 0, "1.0": 1, "0.0": 0})
+    label = table["label"].str.strip().str.lower().map({"1": 1, "0": 0, "true": 1, "false": 0, "1.0": 1, "0.0": 0})
     if label.isna().any():
         row = int(np.flatnonzero(label.isna())[0])
         raise UserError(f"{file}, line {row + 2}: label '{table['label'].iloc[row]}'; allowed: 1 (noise), 0 (clean).")

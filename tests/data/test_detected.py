@@ -48,11 +48,35 @@ def test_labels_reach_their_interactions(found: Detected, aisles: tuple[Path, Pa
     assert known_quality["recall"] == gone[np.array(expected) == 1].mean()
 
 
+@pytest.mark.parametrize(
+    ("name", "header", "separator"),
+    [
+        ("l.csv", "user,item,time,label", ","),
+        ("l.tsv", "label\tuser_id:token\titem_id:token\ttimestamp:float", "\t"),
+        ("l.txt", "\ufeffItem_ID;User_ID;Timestamp;Noise;comment", ";"),
+    ],
+)
+def test_a_strangers_labels(tmp_path: Path, name: str, header: str, separator: str) -> None:
+    """Any separator, RecBole's headers, shuffled rows, the same event twice, one row without a label."""
+    rows = [("07", "x", 1), ("07", "y", 2), ("07", "y", 2), ("07", "x", 3), ("b", "z", 3)]
+    write_inter(tmp_path, "few", rows)
+    data = read_interactions(Config(dataset="few", flags={"data_path": str(tmp_path)}))
+    cells = {"user": ["07", "07", "b", "07"], "item": ["x", "y", "z", "y"], "time": ["3", "2", "3.0", "2"]}
+    cells |= {"label": ["1", "0", "True", "1"], "comment": ["", "a", "b", ""]}
+    order = [key.strip("\ufeff").lower().partition(":")[0] for key in header.split(separator)]
+    meaning = {"user_id": "user", "item_id": "item", "timestamp": "time", "noise": "label"}
+    lines_of = [separator.join(row) for row in zip(*(cells[meaning.get(key, key)] for key in order), strict=True)]
+    (tmp_path / name).write_text("\n".join([header, *lines_of]) + "\n", encoding="utf-8")
+    assert read_labels(tmp_path / name, data).tolist() == [-1, 0, 1, 1, 1]
+
+
 def test_wrong_labels_are_told(found: Detected, tmp_path: Path) -> None:
     for text, message in (
         ("user,item\nu1,i1\n", "no column label"),
         ("user,item,time,label\nu1,i1,0,1\n", "line 2: .* has no such interaction of user u1 with item i1"),
         ("user,item,label\nu1,i1,maybe\n", "line 2: label 'maybe'"),
+        ("user,item,noise,label\nu1,i1,1,1\n", "two columns that mean label"),
+        ("", "cannot be read"),
     ):
         (tmp_path / "labels.csv").write_text(text)
         with pytest.raises(UserError, match=message):
@@ -131,6 +155,11 @@ def test_commands(workplace: Path, aisles: tuple[Path, Path], capsys: pytest.Cap
     assert main(["detect", "-d", "aisles", place, "--labels", str(aisles[1])]) == 0
     out = capsys.readouterr().out
     assert "estimated share of noise" in out and "against 9,600 labels" in out and "AUC 0.9" in out
+    assert "have no label" not in out
+    pd.read_csv(aisles[1]).head(9_000).to_csv("some.tsv", sep="\t", index=False)
+    assert main(["detect", "-d", "aisles", place, "--labels", "some.tsv"]) == 0
+    out = capsys.readouterr().out
+    assert "against 9,000 labels" in out and "600 of 9,600 interactions have no label" in out
     table = pd.read_csv("results/detect-aisles/noise.csv")
     assert table.columns[:6].tolist() == ["user", "item", "time", "posterior", "remove", "label"]
     assert "lift" in table.columns
