@@ -29,28 +29,31 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
     if len(sample) > settings.sample:
         sample = np.sort(rng.choice(sample, settings.sample, replace=False))
     found = groups(rows, fitted, scores, sample, settings, rng)
-    share = found.share
+    share, gathered = found.share, found.share - float(found.shares[0].sum())
+    shares = found.sizes @ np.stack([mixture.unmix(of_group) for of_group in found.shares])
     low, high = mixture.interval(share, found.sums, settings.confidence)
 
     at_places = [found.of_row[kind.places] for kind in fitted.injected]
-    s = ranking(scores.data, found.shares[found.of_row])
-    s_injected = [ranking(part, found.shares[at]) for part, at in zip(scores.injected, at_places, strict=True)]
-    curves = _curves(found, s, sample, s_injected, at_places, len(rows))
-    alone = fitted.features[:, fitted.names.index("neighbours")] == 0
-    posterior = np.where(alone, found.shares[0].sum(), applied(curves, found.of_row, s))
-    p_injected = [applied(curves, at, part) for part, at in zip(s_injected, at_places, strict=True)]
     of_injected = [found.shares[at, kind] for kind, at in enumerate(at_places)]
+    s, s_injected = _ranked(found, scores, at_places)
     auc = expected_auc(s[sample], s_injected, of_injected)
     rarity = fitted.names.index("popularity")
     rare = [-kind.features[:, rarity] for kind in fitted.injected]
     popularity_auc = expected_auc(-fitted.features[sample, rarity], rare, of_injected)
-
     lift = fitted.names.index("lift")
     popular = fitted.injected[KINDS.index("popularity")].features[:, lift]
     coherence = expected_auc(-fitted.features[sample, lift], [-popular], [0.0])
     judged = high - low <= settings.wide and auc >= LEAST_AUC and coherence >= LEAST_COHERENCE
+    if not judged:  # it may be that nothing is noise: then that is what posteriors say
+        low, found.shares = 0.0, np.zeros_like(found.shares)
+        s, s_injected = _ranked(found, scores, at_places)
+
+    curves = _curves(found, s, sample, s_injected, at_places, len(rows))
+    alone = fitted.features[:, fitted.names.index("neighbours")] == 0
+    posterior = np.where(alone, found.shares[0].sum(), applied(curves, found.of_row, s))
+    p_injected = [applied(curves, at, part) for part, at in zip(s_injected, at_places, strict=True)]
     # removal by the lower bound of the share: the posterior is in proportion to the share
-    bound = low / share if share > 0 and judged else 0.0
+    bound = low / share if share > 0 else 0.0
     remove = protect(rows.user, posterior, posterior * bound > settings.threshold)
 
     def expected(threshold: np.ndarray) -> dict[str, np.ndarray]:
@@ -58,7 +61,6 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
         return precision_recall(effective, posterior, p_injected, of_injected) | {"threshold": threshold}
 
     at = expected(np.array([settings.threshold]))
-    shares = found.sizes @ np.stack([mixture.unmix(of_group) for of_group in found.shares])
     return NoiseReport(
         posterior=posterior,
         remove=remove,
@@ -77,7 +79,7 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
         settings=asdict(settings),
         sizes=_sizes(rows),
         seconds=0.0,
-        gathered=share - float(found.shares[0].sum()),
+        gathered=gathered,
         detector=Detector(
             settings,
             KINDS,
@@ -90,6 +92,12 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
             found.group_of_part,
         ),
     )
+
+
+def _ranked(found: Groups, scores: Scores, at: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """s of the rows and of each kind's injected items, by the shares of their groups."""
+    injected = [ranking(part, found.shares[group]) for part, group in zip(scores.injected, at, strict=True)]
+    return ranking(scores.data, found.shares[found.of_row]), injected
 
 
 def _curves(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from made_up import QUICK
 
-from recbole_denoiser.detect import Detector, detect_noise
+from recbole_denoiser.detect import Detector, detect_flat, detect_noise
 from recbole_denoiser.errors import UserError
 
 
@@ -91,6 +91,16 @@ def test_odd_data_have_a_defined_posterior(data) -> None:
     assert ((flat >= 0) & (flat <= 1)).all()
     assert found.removed == 0 and found.verdict == "too thin to judge"
     assert "too thin to judge" in str(found)
+
+
+def test_what_cannot_be_judged_is_not_called_noise() -> None:
+    """Everyone draws from the same items: the share found means nothing, so no posterior (nor loss) may rest on it."""
+    item = np.random.default_rng(0).integers(0, 50, 3_000)
+    found = detect_flat(np.repeat(np.arange(150), 20), item, 50, **QUICK)
+    assert found.verdict == "too thin to judge" and found.removed == 0
+    assert found.share > 0.5 and found.share_interval[0] == 0.0
+    assert found.posterior.max() < 0.01 and len(np.unique(found.posterior)) > 1  # it still ranks
+    assert found.detector.score([3, 4, 5, 6]).max() < 0.01 and found.detector.score([3])[0] < 0.01
 
 
 def test_items_of_several_types() -> None:
