@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from recbole_denoiser.integration.config import Config
+from recbole_denoiser.integration.paths import property_file
+from recbole_denoiser.integration.values import read_yaml
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(("preset", "n", "mode"), [("strong", 200, "unseen"), ("strong-amazon-games", 25, "uni100")])
@@ -16,3 +20,11 @@ def test_strong_presets(toy: Path, preset: str, n: int, mode: str) -> None:
     assert not config["denoise"] and config["target_denoise"] == config["noise_action"] == "none"
     assert config["eval_args"]["mode"] == {"valid": mode, "test": mode} and config["eval_args"]["order"] == "TO"
     assert config["eval_modes"] == ["uni100", "full", "unseen"]
+
+
+def test_strong_bert4rec(toy: Path) -> None:
+    """The preset and the committed experiment are one setting."""
+    config = Config("BERT4RecDenoiser", "toy", ["strong-bert4rec"], flags={"data_path": str(toy)})
+    assert (config["long_history"], config["loss_type"], config["denoise"]) == ("windows", "CE", False)
+    preset = read_yaml(property_file("experiment", "strong-bert4rec"))
+    assert preset == read_yaml(ROOT / "published" / "strong-bert4rec-ml-1m.yaml")["settings"]
