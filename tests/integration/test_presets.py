@@ -26,5 +26,7 @@ def test_strong_bert4rec(toy: Path) -> None:
     """The preset and the committed experiment are one setting."""
     config = Config("BERT4RecDenoiser", "toy", ["strong-bert4rec"], flags={"data_path": str(toy)})
     assert (config["long_history"], config["loss_type"], config["denoise"]) == ("windows", "CE", False)
-    preset = read_yaml(property_file("experiment", "strong-bert4rec"))
-    assert preset == read_yaml(ROOT / "published" / "strong-bert4rec-ml-1m.yaml")["settings"]
+    file = property_file("experiment", "strong-bert4rec")
+    assert (
+        file is not None and read_yaml(file) == read_yaml(ROOT / "published" / "strong-bert4rec-ml-1m.yaml")["settings"]
+    )
