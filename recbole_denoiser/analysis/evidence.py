@@ -3,6 +3,7 @@
 For an item x and a neighbour z within the detector's window:
     together = how often x and z stand within the window at OTHER users
     chance   = deg_x deg_z / D, as often as that would happen if items were shuffled        (counts.py)
+Pairs are counted whole, however far apart: these are numbers of times, not the detector's weights by distance.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def evidence(
     user: np.ndarray, item: np.ndarray, n_items: int, rows: Sequence[int] | np.ndarray, window: int
 ) -> list[Evidence]:
     """Of some rows of flat data, grouped by user and in time order."""
-    counts = count(user, item, n_items, window)
+    counts = count(user, item, n_items, window, by_distance=False)
     found = []
     for row in rows:
         first, end = np.searchsorted(user, user[row], "left"), np.searchsorted(user, user[row], "right")

@@ -50,28 +50,30 @@ class Counts:
         return np.asarray(self.table[first.ravel(), second.ravel()], dtype=np.float32).reshape(first.shape)
 
 
-def count(user: np.ndarray, item: np.ndarray, n_items: int, window: int) -> Counts:
-    """Count rows grouped by user in time order."""
+def count(user: np.ndarray, item: np.ndarray, n_items: int, window: int, by_distance: bool = True) -> Counts:
+    """Count rows grouped by user in time order; without `by_distance` every pair counts 1, as people count."""
     size = n_items + 1
     popularity = np.bincount(item, minlength=size).astype(np.float64)
     table: np.ndarray | sparse.csr_matrix
     if size <= DENSE_ITEMS:
         half = np.zeros(size * size)
-        for first, second, weight in _pairs(user, item, window):
+        for first, second, weight in _pairs(user, item, window, by_distance):
             half += np.bincount(first * size + second, weight, minlength=size * size)
         table = half.reshape(size, size).astype(np.float32)
         table = table + table.T
     else:
         table = sparse.csr_matrix((size, size), dtype=np.float32)
-        for first, second, weight in _pairs(user, item, window):
+        for first, second, weight in _pairs(user, item, window, by_distance):
             table = table + sparse.coo_matrix((weight, (first, second)), shape=(size, size)).tocsr()
         table = (table + table.T).tocsr()
         table.sort_indices()
     return Counts(table, popularity)
 
 
-def _pairs(user: np.ndarray, item: np.ndarray, window: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pairs (i before j) within the window and 1 / distance, in pieces of about CHUNK rows times the window."""
+def _pairs(
+    user: np.ndarray, item: np.ndarray, window: int, by_distance: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Pairs (i before j) within the window and 1 / distance (or 1), in pieces of about CHUNK rows times the window."""
     rows = len(item)
     for start in range(0, rows, CHUNK):
         stop = min(start + CHUNK, rows)
@@ -83,6 +85,6 @@ def _pairs(user: np.ndarray, item: np.ndarray, window: int) -> Iterator[tuple[np
             same = user[start:last] == user[start + distance : last + distance]
             first.append(item[start:last][same])
             second.append(item[start + distance : last + distance][same])
-            weights.append(np.full(len(first[-1]), 1.0 / distance, np.float32))
+            weights.append(np.full(len(first[-1]), 1.0 / distance if by_distance else 1.0, np.float32))
         if first:
             yield np.concatenate(first), np.concatenate(second), np.concatenate(weights)

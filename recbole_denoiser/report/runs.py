@@ -11,6 +11,7 @@ from torch import Tensor
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.files import read_json
+from recbole_denoiser.integration.earlier import with_earlier
 from recbole_denoiser.integration.schema import DERIVED, PLACES
 from recbole_denoiser.runs.record import Run
 
@@ -36,9 +37,10 @@ def names_of(runs: Sequence[Run]) -> list[str]:
 
 
 def differing_settings(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """(key, value of each run) for the settings in which the runs differ."""
+    """(key, value of each run) for the settings in which the runs differ, whatever version wrote them."""
     keys = sorted({key for run in runs for key in run.config} - PLACES - DERIVED)
-    rows = [(key, [setting_text(run.config.get(key)) for run in runs]) for key in keys]
+    configs = [with_earlier(run.config, known=keys) for run in runs]
+    rows = [(key, [setting_text(config.get(key)) for config in configs]) for key in keys]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 

@@ -22,6 +22,14 @@ def test_three_users_by_hand() -> None:
     assert last.others == 2
 
 
+def test_pairs_that_are_not_next_to_each_other_count_whole() -> None:
+    """window 3: x y z w | x y z w; a pair three places apart is one time, not a third."""
+    user, item = np.repeat([0, 1], 4), np.tile(np.arange(4), 2)
+    (found,) = evidence(user, item, 4, [0], window=3)
+    assert found.together == [1, 1, 1]
+    np.testing.assert_allclose(found.chance, [(6 - 3) * 6 / 24] * 3, atol=0.005)
+
+
 def test_an_item_that_nobody_else_has() -> None:
     (found,) = evidence(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), 3, [0], window=2)
     assert (found.others, found.together, found.chance) == (0, [0], [0.0])

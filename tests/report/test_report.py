@@ -196,6 +196,9 @@ def test_names_tell_runs_apart(runs: list[Run]) -> None:
     elsewhere = replace(runs[0], dataset="other", config={**runs[0].config, "dataset": "other"})
     assert names_of([runs[0], elsewhere]) == ["SASRecDenoiser, toy", "SASRecDenoiser, other"]
     assert dict(differing_settings(runs[:2])) == {"train_noise": ["0", "0.3"]}
+    older = replace(runs[1], config={key: v for key, v in runs[1].config.items() if key != "noise_action"})
+    today = replace(runs[0], config={**runs[0].config, "noise_action": "none"})
+    assert dict(differing_settings([today, older])) == {"train_noise": ["0", "0.3"]}  # before the setting: none
 
 
 def test_heat_maps_show_the_masks_of_the_checkpoint(runs: list[Run]) -> None:
