@@ -19,6 +19,7 @@ from recbole_denoiser.detect.settings import Settings
 
 LEAST_AUC = 0.6  # data in which random items are not told from the real ones better than this cannot be judged,
 LEAST_COHERENCE = 0.55  # nor data whose items are not more at home with their neighbours than popular items put there
+MOST_RARE = 0.1  # nor data with more rows than this of items that occur once or twice: of two, which is the wrong one?
 GRID = np.linspace(0.01, 0.99, 99)
 NEVER = 2.0  # a threshold that no posterior exceeds
 
@@ -43,7 +44,9 @@ def judge(rows: Rows, fitted: CrossFit, scores: Scores, settings: Settings, rng:
     lift = fitted.names.index("lift")
     popular = fitted.injected[KINDS.index("popularity")].features[:, lift]
     coherence = expected_auc(-fitted.features[sample, lift], [-popular], [0.0])
+    rare_rows = float((np.bincount(rows.item)[rows.item] <= 2).mean())
     judged = high - low <= settings.wide and auc >= LEAST_AUC and coherence >= LEAST_COHERENCE
+    judged = judged and rare_rows <= MOST_RARE
     if not judged:  # it may be that nothing is noise: then that is what posteriors say
         low, found.shares = 0.0, np.zeros_like(found.shares)
         s, s_injected = _ranked(found, scores, at_places)

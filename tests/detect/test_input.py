@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from made_up import QUICK
+from made_up import QUICK, made_up, with_noise
 
 from recbole_denoiser.detect import Detector, detect_flat, detect_noise
 from recbole_denoiser.errors import UserError
@@ -111,6 +111,16 @@ def test_items_of_several_types() -> None:
 def test_who_has_one_item_has_the_prior(small) -> None:
     found = detect_noise([*small, ["i0"]], **QUICK)
     assert found.posterior[-1][0] == found.share
+
+
+def test_items_that_occur_once_or_twice_are_not_judged() -> None:
+    """Half of the rows are of items of their own; put elsewhere, such an item and its copy are equally strange."""
+    user, item, n_items = made_up(users=150, length=12)
+    rng = np.random.default_rng(0)
+    item = np.where(rng.random(len(item)) < 0.5, n_items + np.arange(len(item)), item)
+    noisy, _ = with_noise(item, n_items, 0.1, "popularity")
+    found = detect_flat(user, noisy, n_items + len(item), **QUICK)
+    assert found.verdict == "too thin to judge" and found.removed == 0 and found.posterior.max() < 0.01
 
 
 @pytest.mark.parametrize(
