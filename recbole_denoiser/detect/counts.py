@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -44,10 +45,28 @@ class Counts:
         return self.popularity / max(float(self.popularity.sum()), 1.0)
 
     def pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """k of each pair; the arrays have one shape."""
+        """k of each pair; the arrays have one shape.
+
+        SciPy's look-up reads the whole table at every call to see that it is in order; a sorted search does not.
+        """
         if isinstance(self.table, np.ndarray):
             return self.table[first, second]
-        return np.asarray(self.table[first.ravel(), second.ravel()], dtype=np.float32).reshape(first.shape)
+        wanted = (first.astype(np.int64) * len(self.popularity) + second).ravel()
+        order = np.argsort(wanted)  # neighbours in the table are looked up one after the other
+        found = np.zeros(len(wanted), np.float32)
+        if len(self._places):
+            wanted = wanted[order]
+            at = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
+            found[order] = np.where(self._places[at] == wanted, self.table.data[at], 0)
+        return found.reshape(first.shape)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """row * (n + 1) + column of every entry of the CSR table, ascending: [entries]."""
+        assert not isinstance(self.table, np.ndarray)
+        self.table.sum_duplicates()  # also sorts the columns of each row
+        rows = np.repeat(np.arange(self.table.shape[0], dtype=np.int64), np.diff(self.table.indptr))
+        return rows * self.table.shape[1] + self.table.indices
 
 
 def count(user: np.ndarray, item: np.ndarray, n_items: int, window: int, by_distance: bool = True) -> Counts:

@@ -13,7 +13,7 @@ import pytest
 from made_up import made_up
 from scipy import sparse
 
-from recbole_denoiser.detect.counts import count
+from recbole_denoiser.detect.counts import Counts, count
 from recbole_denoiser.detect.crossfit import Rows, cross_fit
 from recbole_denoiser.detect.features import NAMES, NEAR_NAMES, Statistics, features
 from recbole_denoiser.detect.progress import Progress
@@ -186,3 +186,14 @@ def test_counts_are_those_of_the_other_folds() -> None:
     for row in (0, 40, 95):
         rest = found.fold[user] != found.fold[user[row]]
         assert found.features[row, 0] == np.float32(log((item[rest] == item[row]).sum() + 1))
+
+
+def test_pairs_of_a_sparse_table_are_its_entries() -> None:
+    random = np.random.default_rng(0)
+    dense = np.where(random.random((40, 40)) < 0.2, random.random((40, 40)), 0.0).astype(np.float32)
+    first, second = random.integers(0, 40, (2, 50, 7))
+    found = Counts(sparse.csr_matrix(dense), np.ones(40)).pairs(first, second)
+    np.testing.assert_array_equal(found, dense[first, second])
+    assert 0 < (found > 0).mean() < 1
+    empty = Counts(sparse.csr_matrix((40, 40), dtype=np.float32), np.ones(40))
+    np.testing.assert_array_equal(empty.pairs(first, second), np.zeros((50, 7)))
