@@ -67,7 +67,7 @@ def test_every_figure_is_in_the_runs_that_its_section_names(page: str) -> None:
 
 
 def test_a_wrong_figure_is_found() -> None:
-    assert "0.7613" in figures("removal") and "0.9999" not in figures("removal")
+    assert "0.6971" in figures("removal-ml-100k") and "0.9999" not in figures("removal-ml-100k")
     assert FIGURE.findall("0.7613 / 0.5210 (0.12345, 10.1234)") == ["0.7613", "0.5210"]
 
 
