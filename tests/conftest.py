@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from recbole_denoiser.integration.processor import mend_half_precision
 
 torch.set_num_threads(1)
 mend_half_precision()  # before the first matrix product of the whole test run
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # tests in the background of a script: Ctrl-C would never arrive
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,13 +37,8 @@ def typed(door: list[str], at: str, folder: Path) -> subprocess.CompletedProcess
     paths = f"{folder}{os.pathsep}{CHECKOUT}"
     return subprocess.run(
         [sys.executable, *door], cwd=folder, env={**os.environ, "AT": at, "PYTHONPATH": paths},
-        capture_output=True, text=True, check=False, preexec_fn=_with_ctrl_c,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
-
-
-def _with_ctrl_c() -> None:
-    """Tests that run in the background have SIGINT switched off, and their children would inherit it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS.keys())
