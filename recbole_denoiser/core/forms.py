@@ -51,7 +51,8 @@ def _nothing_left(S: Tensor, kept: Tensor) -> Tensor:
 
 def _own_score(S: Tensor) -> Tensor:
     """Scores [m, m] of rows that attend to themselves."""
-    return torch.full(S.shape[-2:], -math.inf, dtype=S.dtype, device=S.device).fill_diagonal_(0.0)
+    own = torch.eye(S.shape[-2], S.shape[-1], dtype=torch.bool, device=S.device)
+    return torch.where(own, torch.zeros((), dtype=S.dtype, device=S.device), -math.inf)
 
 
 def _shares(W: Tensor, nothing: Tensor) -> Tensor:

@@ -21,10 +21,10 @@ from recbole_denoiser.errors import UserError
 K = 5
 
 
-@pytest.fixture(scope="module")
-def recommender(train_toy: Any) -> Recommender:
+@pytest.fixture(scope="module", params=["product", "renormalise"])
+def recommender(train_toy: Any, request: pytest.FixtureRequest) -> Recommender:
     """A trained model whose masks close some attentions."""
-    found = Recommender.load(train_toy("SASRecDenoiser", n_layers=2))
+    found = Recommender.load(train_toy("SASRecDenoiser", n_layers=2, mask_form=request.param))
     generator = torch.Generator().manual_seed(0)
     for mask in found.model.denoiser.masks:
         mask.phi.data = torch.randn(mask.phi.shape, generator=generator)
