@@ -73,7 +73,7 @@ def train_toy(away: Path, toy: Path) -> Any:
 @pytest.fixture(scope="session")
 def noisy_run(train_toy: Any) -> Path:
     """Random masks that keep half, on data with noise."""
-    return train_toy(train_noise=0.3, random_keep=0.5, run_name="noisy")
+    return train_toy(train_noise=0.3, random_keep=0.5, mask_form="product", run_name="noisy")
 
 
 @pytest.fixture(scope="session")

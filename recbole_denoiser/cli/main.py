@@ -87,7 +87,7 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
     """``--key=value``, ``--key value`` and, for a switch, ``--key`` alone."""
     if not arguments:
         return {}
-    from recbole_denoiser.integration.values import parse_value
+    from recbole_denoiser.integration.flags import flag_value
 
     settings: dict[str, Any] = {}
     rest = list(arguments)
@@ -98,7 +98,7 @@ def parse_settings(arguments: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word[2:].partition("=")
         if not equals:
             text = rest.pop(0) if rest and not rest[0].startswith("--") else "True"
-        value = parse_value(text)
+        value = flag_value(name, text)
         if name in settings and settings[name] != value:
             raise UserError(f"--{name} is given twice, as {settings[name]!r} and {value!r}.")
         settings[name] = value

@@ -18,8 +18,8 @@
     recovered: {plain: SASRec, oracle: oracle removal}       # share of what noise costs that each model wins back
 
 A model with ``vary: False`` does not depend on what is varied: it runs once and stands beside every value. One with
-``skip: {train_noise: [0.0]}`` is left out at these values. Later
-settings win: settings, dataset_settings, the model's, the model's on that data set, vary, the command line.
+``skip: {train_noise: [0.0], dataset: [ml-1m], seed: [2021]}`` is left out at that value, on that data set and with that
+seed. Later settings win: settings, dataset_settings, the model's, the model's on that data set, vary, the command line.
 """
 
 from __future__ import annotations
@@ -173,6 +173,8 @@ def plan(experiment: Experiment, result_dir: str | Path, flags: Mapping[str, Any
     runs = []
     for dataset in experiment.datasets:
         for label, entry in experiment.models.items():
+            if dataset in _skipped(experiment, entry).get("dataset", []):
+                continue
             for point in _points(experiment, entry):
                 runs += _planned(experiment, label, dataset, point, folder, flags, earlier)
     return sorted(runs, key=lambda run: experiment.seeds.index(run.seed))
@@ -182,10 +184,20 @@ def _points(experiment: Experiment, entry: Mapping[str, Any]) -> list[Point]:
     """Where a model runs: everywhere but at the values that it skips, or once if it does not vary."""
     if not entry.get("vary", True):
         return [()]
+    skip = _skipped(experiment, entry)
+    return [point for point in experiment.points() if not any(value in skip.get(key, []) for key, value in point)]
+
+
+def _skipped(experiment: Experiment, entry: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Where a model is left out: key -> values."""
     skip = entry.get("skip", {})
     if not isinstance(skip, dict) or not all(isinstance(values, list) for values in skip.values()):
         raise UserError(f"{experiment.name}: skip = {skip!r} must map keys to lists of values.")
-    return [point for point in experiment.points() if not any(value in skip.get(key, []) for key, value in point)]
+    known = {"dataset", "seed"}.union(*experiment.vary)
+    if not skip.keys() <= known:
+        unknown = ", ".join(sorted(map(str, skip.keys() - known)))
+        raise UserError(f"{experiment.name}: skip has {unknown}; allowed: {', '.join(sorted(known))}.")
+    return skip
 
 
 def _planned(
@@ -199,6 +211,7 @@ def _planned(
 ) -> list[PlannedRun]:
     """A cell with every seed."""
     entry = dict(experiment.models[label])
+    without = _skipped(experiment, entry).get("seed", [])
     model, on_dataset = str(entry.pop("model", label)), entry.pop("datasets", {})
     for key in ("vary", "skip"):
         entry.pop(key, None)
@@ -220,7 +233,7 @@ def _planned(
     except UserError as error:
         raise UserError(f"{experiment.name}, {label} on {dataset}: {error}") from error
     runs = []
-    for seed in experiment.seeds:
+    for seed in (seed for seed in experiment.seeds if seed not in without):
         config["seed"] = seed  # checking the settings once is enough
         name = _name(config, earlier)
         folder = parent / name

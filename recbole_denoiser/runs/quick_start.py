@@ -11,7 +11,7 @@ from recbole.utils import calculate_valid_score
 
 from recbole_denoiser.integration import parallel
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.integration.values import parse_value
+from recbole_denoiser.integration.flags import flag_value
 from recbole_denoiser.runs.pipeline import run_config
 
 
@@ -48,7 +48,7 @@ def command_line_settings(words: Sequence[str]) -> dict[str, Any]:
     pairs = [word[2:].split("=", 1) for word in words[1:] if word.startswith("--") and "=" in word]
     known = Config.all_keys()
     return {
-        name: parse_value(text)
+        name: flag_value(name, text)
         for name, text in pairs
         if name.split(".")[0] in known and name not in ("model", "dataset", "config_files")
     }

@@ -131,7 +131,7 @@ def checkpoint_file(folder: Path, recorded: str | None) -> Path:
     if not recorded:
         raise UserError(f"{folder} names no checkpoint, so its model cannot be opened.")
     beside = folder / Path(recorded).name
-    return beside if beside.is_file() else _moved(Path(recorded), folder)
+    return beside if beside.exists() else _moved(Path(recorded), folder)
 
 
 def _moved(path: Path, folder: Path) -> Path:

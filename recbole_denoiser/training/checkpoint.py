@@ -44,7 +44,7 @@ def load(file: str | Path, device: Any = "cpu", trust: bool = False) -> dict[str
     """Read a checkpoint; nothing in the file can run code unless ``trust`` is set."""
     file = Path(file)
     if not file.is_file():
-        raise UserError(f"Checkpoint '{file}' does not exist.")
+        raise UserError(f"Checkpoint '{file}' {'is no file' if file.exists() else 'does not exist'}.")
     try:
         state = torch.load(file, map_location=device, weights_only=not trust)
     except pickle.UnpicklingError as error:

@@ -13,9 +13,8 @@ from recbole_denoiser.runs.record import load_run
 
 
 def test_row_credit_lowers_the_variance(workplace: Path, settings_of_run: dict) -> None:
-    result = pipeline.run(
-        dataset="toy", flags={**settings_of_run, "run_name": "r", "epochs": 10, "learning_rate": 0.01}
-    )
+    own = {"run_name": "r", "epochs": 10, "learning_rate": 0.01, "mask_form": "product"}  # the paper's masks
+    result = pipeline.run(dataset="toy", flags={**settings_of_run, **own})
     from recbole_denoiser.integration.config import config_from_plain
     from recbole_denoiser.training import checkpoint
 

@@ -125,6 +125,23 @@ def test_models_skip_values_and_mistakes_are_told(toy: Path) -> None:
         parse_experiment({**content, "recovered": {"plain": "plain"}}, "x", "x.yaml")
 
 
+def test_models_skip_data_sets_and_seeds(toy: Path) -> None:
+    content = {
+        "models": {
+            "all": {"model": "SASRecDenoiser", "denoise": False},
+            "some": {"model": "SASRecDenoiser", "skip": {"dataset": ["ml-100k"], "seed": [2, 3]}},
+        },
+        "datasets": ["toy", "ml-100k"], "seeds": [1, 2, 3],
+    }  # fmt: skip
+    runs = plan(parse_experiment(content, "x", "x.yaml"), "results", {"data_path": str(toy)})
+    assert sorted((run.label, run.dataset, run.seed) for run in runs) == [
+        *[("all", dataset, seed) for dataset in ("ml-100k", "toy") for seed in (1, 2, 3)], ("some", "toy", 1)
+    ]  # fmt: skip
+    content["models"]["some"]["skip"] = {"datasets": ["toy"]}  # type: ignore[index]
+    with pytest.raises(UserError, match="skip has datasets; allowed: dataset, seed"):
+        plan(parse_experiment(content, "x", "x.yaml"), "results", {"data_path": str(toy)})
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_built_in_experiment_can_be_planned(name: str) -> None:
     experiment = load_experiment(name)

@@ -8,6 +8,7 @@ import pytest
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config, config_from_plain
+from recbole_denoiser.integration.flags import flag_value
 from recbole_denoiser.integration.registry import known_models
 from recbole_denoiser.integration.values import parse_value, read_yaml
 
@@ -102,6 +103,17 @@ def test_sequences_need_a_model_that_learns_from_them() -> None:
 )  # fmt: skip
 def test_flag_values_are_data(text: str, value: object) -> None:
     assert parse_value(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [("run_name", "3.10", "3.10"), ("run_name", "2024", "2024"), ("label", "[a]", "[a]"), ("data_path", "1e3", "1e3"),
+     ("run_name", "None", None), ("run_name", "~", None), ("seed", "3", 3), ("mask", "content", "content"),
+     ("gpu_id", "0", 0)],
+)  # fmt: skip
+def test_a_free_text_stays_text(name: str, text: str, value: object) -> None:
+    found = flag_value(name, text)
+    assert found == value and type(found) is type(value)
 
 
 @pytest.mark.parametrize("bracket", ["[", "{", "(", "- "])

@@ -98,14 +98,14 @@ def test_a_billion_layers_are_refused() -> None:
 
 
 def test_defaults_are_those_of_the_dataclass() -> None:
-    """properties/denoiser.yaml against DenoiserConfig: beta differs, and the file says why."""
+    """properties/denoiser.yaml against DenoiserConfig: beta and mask_form differ, and the file says why."""
     file = properties_folder() / "denoiser.yaml"
     defaults = read_yaml(file)
     public = {field.name: field.default for field in dataclasses.fields(DenoiserConfig) if field.metadata["public"]}
     assert public.keys() <= defaults.keys()
     differing = {name for name, default in public.items() if defaults[name] != default}
     marked = {line.split(":")[0] for line in file.read_text().splitlines() if "# marked:" in line}
-    assert differing == marked == {"beta"}
+    assert differing == marked == {"beta", "mask_form"}
 
 
 @pytest.mark.parametrize("model", MODELS)

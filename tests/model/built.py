@@ -102,11 +102,13 @@ def check_run(model: str, settings: dict[str, Any], way: tuple[str, str, str], *
     return result
 
 
-def check_open_masks_change_nothing(plain: str, denoised: str, settings: dict[str, Any]) -> None:
+def check_open_masks_change_nothing(
+    plain: str, denoised: str, settings: dict[str, Any], form: str = "renormalise"
+) -> None:
     """With Phi so large that Z = 1 always, scores and losses are the backbone's, to the bit."""
     settings = {**settings, "fast_inference": False}  # the full pass, to the bit
     backbone = build(plain, settings, denoise=False)
-    masked = build(denoised, settings, denoise=True, mask_init=40.0, beta=0.0, target_denoise="none")
+    masked = build(denoised, settings, denoise=True, mask_init=40.0, mask_form=form, beta=0.0, target_denoise="none")
     missing, unexpected = masked.model.load_state_dict(backbone.model.state_dict(), strict=False)
     assert missing and all(name.startswith("denoiser.") for name in missing) and not unexpected
     assert torch.equal(scores_of(backbone), scores_of(masked))

@@ -134,9 +134,12 @@ def test_runs_reloads_and_alpha_moves(workplace: Path, settings: dict, model: st
 
 @pytest.mark.parametrize("model", ["SASRecEntmax", "BERT4RecEntmax"])
 def test_masks_go_on_top(settings: dict, model: str) -> None:
-    check_open_masks_change_nothing(model, model, settings)
-    closed = build(model, settings, denoise=True, mask_init=-40.0)
+    check_open_masks_change_nothing(model, model, settings, "product")  # weights over their sum: not to the bit
+    closed = build(model, settings, denoise=True, mask_init=-40.0, mask_form="product")
     assert not any(A.any() for A in attention_of(closed, closed.test_batch()[0]))
+    alone = build(model, settings, denoise=True, mask_init=-40.0, mask_form="renormalise")
+    for A in attention_of(alone, alone.test_batch()[0]):  # a row with nothing left attends to itself
+        assert torch.equal(A, torch.eye(A.shape[-1]).expand_as(A))
 
 
 def test_jacobian_by_finite_difference_has_finite_gradients(settings: dict) -> None:

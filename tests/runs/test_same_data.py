@@ -183,3 +183,12 @@ def test_a_checkpoint_cannot_set_attributes(run: Path) -> None:
 def test_every_result_names_the_commit(run: Path) -> None:
     commit = json.loads((run / "result.json").read_text())["commit"]
     assert commit.startswith("version ") or len(commit.rstrip("+")) == 40
+
+
+def test_a_checkpoint_that_is_no_file_is_not_looked_for_elsewhere(run: Path) -> None:
+    """A copy of the run whose model.pth is a folder: the original, whose path is recorded, must not answer for it."""
+    copy = shutil.copytree(run, "copied/r")
+    Path(copy, "model.pth").unlink()
+    Path(copy, "model.pth").mkdir()
+    with pytest.raises(UserError, match=r"model\.pth' is no file"):
+        open_run(copy)
