@@ -29,6 +29,12 @@ CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def before() -> set[int]:
+    """Processes that other tests keep, such as a browser."""
+    return {child.pid for child in psutil.Process().children()}
+
+
 @pytest.fixture(params=["processes", "dask"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both engines of this machine; without Dask the plain one is the default."""
@@ -277,6 +283,7 @@ def test_time_left_comes_from_similar_runs(workplace: Path) -> None:
     assert [duration(s) for s in (None, 20, 130, 7500)] == ["?", "20 s", "2 min", "2 h 05 min"]
 
 
-def test_no_process_is_left_over() -> None:
-    left = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+def test_no_process_is_left_over(before: set[int]) -> None:
+    children = (child for child in psutil.Process().children() if child.pid not in before)
+    left = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
     assert not [child for child in left if "resource_tracker" not in " ".join(child.cmdline())]

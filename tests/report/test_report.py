@@ -30,7 +30,7 @@ from recbole_denoiser.runs.record import Run, find_runs, load_run
 @pytest.fixture(scope="module")
 def runs(train_toy: Any, noisy_run: Path) -> list[Run]:
     """Two shares of noise under one label, a plain backbone and a RecBole model."""
-    clean = train_toy(random_keep=0.5, run_name="clean")
+    clean = train_toy(random_keep=0.5, mask_form="product", run_name="clean")
     plain = train_toy(denoise=False, target_denoise="none", run_name="plain", label="<b>plain</b> & $x$")
     gru = train_toy("GRU4Rec", run_name="gru")
     quality = {"layer": 1, "injected": 0.3, "pruned": 0.5, "precision": 0.31, "recall": None, "gate_auc": 0.5}
