@@ -56,6 +56,23 @@ def test_a_pruned_key_however_heavy_leaves_the_rest_exact() -> None:
     assert S.softmax(-1)[0, 0, 1, 1] == 0  # the weights alone have forgotten it
 
 
+@pytest.mark.parametrize("forbidden", [-10000.0, -math.inf])
+def test_nothing_left_where_the_own_key_is_forbidden(forbidden: float) -> None:
+    """A model that reads what came before only: no weight may go to a later key, nor become NaN."""
+    torch.manual_seed(0)
+    S = (torch.randn(1, H, M, M) + torch.zeros(M, M).masked_fill(~torch.ones(M, M).tril(-1).bool(), forbidden))[
+        :, :, 1:
+    ]
+    S = torch.cat([torch.full((1, H, 1, M), 0.0), S], dim=2).requires_grad_()  # row 0 may read anything
+    Z = torch.ones(1, 1, M, M)
+    Z[0, 0, 3, :3] = 0.0
+    for got in (renormalised_scores(S, Z), renormalised_path(S, Z)):
+        assert torch.equal(got[0, :, 3], torch.eye(M)[3].expand(H, -1))
+        (slope,) = torch.autograd.grad(got[0, :, 3].square().sum(), S)
+        assert not slope.any()
+    torch.testing.assert_close(renormalised_scores(S, Z)[:, :, [1, 2, 4, 5]], S.softmax(-1)[:, :, [1, 2, 4, 5]])
+
+
 def test_gradients_of_the_pathwise_form() -> None:
     """With respect to scores and masks, zeros included, once and twice."""
     S, Z, _ = case(-10000.0)
