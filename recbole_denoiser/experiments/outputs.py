@@ -111,6 +111,9 @@ def _state(planned: Sequence[PlannedRun], finished: Sequence[Finished]) -> str:
     total, done = len({cell.name for cell in planned}), len({cell.plan.name for cell in finished})
     missing = [str(cell) for cell in planned if not cell.finished]
     text = f"{done} of {total} runs are finished; their settings are in experiment.yaml and in each run's result.json."
+    modes = {cell.run.main_mode for cell in finished}
+    if len(modes) == 1 and any(cell.run.modes for cell in finished):
+        text += f" Measured with {modes.pop()} unless said."
     if missing:
         shown = "; ".join(missing[:5]) + ("; and others" if len(missing) > 5 else "")
         text += f" Missing: {shown}."
@@ -118,10 +121,11 @@ def _state(planned: Sequence[PlannedRun], finished: Sequence[Finished]) -> str:
 
 
 def _other_modes(experiment: Experiment, finished: Sequence[Finished]) -> str:
-    """A further table for each mode of ``eval_modes`` in which all runs were measured."""
+    """A further table for each mode of ``eval_modes`` of all runs, but for the one already shown."""
+    shown = {cell.run.main_mode for cell in finished}
     shared = [mode for mode in finished[0].run.modes if all(mode in cell.run.modes for cell in finished)]
     parts = []
-    for mode in shared:
+    for mode in (mode for mode in shared if shown != {mode}):
         cells = [replace(cell, run=cell.run.in_mode(mode)) for cell in finished]
         table = experiment_table(replace(experiment, paper=experiment.paper and mode == "uni100"), cells)
         parts.append(f"\n## Measured with {mode}\n\n{_sections(table)}")

@@ -29,10 +29,8 @@ class Measured:
 def measured(runs: Sequence[Run], paper: PaperTable) -> list[Measured]:
     """Every test metric of an experiment, given as its seeds; then those of other ``eval_modes``, named with them."""
     rows = _measured(runs, paper)
-    main = runs[0].config.get("eval_args", {}).get("mode", {})
     for mode in runs[0].modes:
-        known = mode == (main.get("test") if isinstance(main, dict) else main)
-        if not known and all(mode in run.modes for run in runs):
+        if mode != runs[0].main_mode and all(mode in run.modes for run in runs):
             others = _measured([run.in_mode(mode) for run in runs], paper)
             rows += [replace(row, metric=f"{row.metric} ({mode})", paper=None) for row in others]
     return rows
@@ -63,9 +61,8 @@ def _measured(runs: Sequence[Run], paper: PaperTable) -> list[Measured]:
 
 def _as_in_the_paper(run: Run) -> bool:
     """Clean data and 100 negatives: what the paper's Table 2 measures."""
-    mode = run.config.get("eval_args", {}).get("mode", {})
     noise = [run.config.get(name) for name in ("train_noise", "eval_noise")]
-    return not any(noise) and (mode.get("test") if isinstance(mode, dict) else mode) == "uni100"
+    return not any(noise) and run.main_mode == "uni100"
 
 
 def _has_ranks(run: Run) -> bool:

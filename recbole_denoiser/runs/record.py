@@ -171,6 +171,12 @@ class Run:
         """The modes of ``eval_modes`` in which this run was measured."""
         return list(self.test_by_mode or {})
 
+    @property
+    def main_mode(self) -> str | None:
+        """The mode that ``test`` is of: ``eval_args.mode``, or one of ``modes``."""
+        main = self.config.get("eval_args", {}).get("mode", {})
+        return self.mode or (main.get("test") if isinstance(main, dict) else main)
+
     def in_mode(self, mode: str) -> Run:
         """The same run, its metrics and ranks those of one of its ``modes``."""
         valid, test = ((part or {}).get(mode) or {} for part in (self.valid_by_mode, self.test_by_mode))

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
+from recbole_denoiser.cli.main import main
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import load_paper_table
 from recbole_denoiser.integration.config import Config
@@ -141,3 +143,13 @@ def test_rank_among_the_unseen(settings: dict) -> None:
     found = np.isfinite(expected)
     np.testing.assert_array_equal(ranks[found], np.asarray(expected)[found])
     assert metrics["hit@10"] == pytest.approx(np.mean(np.asarray(expected) <= 10), abs=1e-6)
+
+
+def test_a_table_of_each_mode_and_none_twice(workplace: Path, settings: dict) -> None:
+    flags = {**settings, "epochs": 1, "eval_modes": ["uni10", "full"], "eval_args": {"mode": "uni10"}}
+    content = {"models": {"plain": {"model": "SASRecDenoiser", "denoise": False}}, "datasets": ["toy"], "seeds": [1]}
+    Path("mine.yaml").write_text(yaml.safe_dump({**content, "settings": flags}))
+    assert main(["reproduce", "mine.yaml", "--jobs=1"]) == 0
+    table = Path("results/mine/table.md").read_text()
+    assert "Measured with uni10 unless said." in table
+    assert table.count("## Measured with") == 1 and "## Measured with full" in table
