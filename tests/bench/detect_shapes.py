@@ -1,7 +1,7 @@
 """Shares, removal and precision of the detector on data and noise that it was not made with.
 
     RECBOLE_DATA=<folder of atomic files> python tests/bench/detect_shapes.py [--shapes order repeats ..] [--seeds 1]
-    RECBOLE_DATA=<folder of atomic files> python tests/bench/detect_shapes.py --real ml-100k [--noises gathered ..]
+    RECBOLE_DATA=<folder of atomic files> python tests/bench/detect_shapes.py --real ml-100k [--noises gathered ..] [--part 0.2]
 
 Made-up data of nine shapes, clean and with a tenth of the items replaced uniformly and by popularity; real data with
 noise of other distributions and places. One line per case, as a Markdown table.
@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Callable
 
 import numpy as np
-from detect_quality import folder, noisy, training_part
+from detect_quality import folder, found, noisy, training_part
 
-from recbole_denoiser.detect import detect_flat
 from recbole_denoiser.detect.quality import auc
 
 Random = np.random.Generator
@@ -126,6 +124,7 @@ def spoiled(data: Data, kind: str, share: float, random: Random) -> tuple[np.nda
         rate = (from_end <= np.round(share * size[user])).astype(float)
     where = random.random(len(clean)) < rate
     chance = {
+        "popularity": popularity,
         "root of popularity": np.sqrt(popularity),
         "the most popular 5 %": popularity * (rank < 0.05 * n_items),
         "the least popular half": (rank >= 0.5 * n_items).astype(float),
@@ -147,19 +146,14 @@ NOISES = (
 
 
 def line(name: str, noise: str, user: np.ndarray, item: np.ndarray, n_items: int, where: np.ndarray) -> None:
-    begin = time.process_time()
-    found = detect_flat(user, item, n_items)
-    spent = time.process_time() - begin
-    gone = found.remove
-    precision = where[gone].mean() if gone.any() else float("nan")
-    recall = gone[where].mean() if where.any() else float("nan")
-    low, high = found.share_interval
-    kinds = " + ".join(f"{value:.3f}" for value in found.shares.values())
+    report, precision, recall, kinds, spent = found(user, item, n_items, where)
+    low, high = report.share_interval
+    gone = report.remove
     print(
-        f"| {name} | {noise} | {where.mean():.3f} | {found.share:.3f} ({kinds}; gathered {found.gathered:.3f}) "
-        f"| {low:.3f}-{high:.3f} | {auc(found.posterior, where):.3f} ({found.auc:.3f}) | {gone.mean():.2%} "
-        f"| {(gone & ~where).sum() / max((~where).sum(), 1):.2%} | {precision:.2f} ({found.precision:.2f}) | {recall:.2f} "
-        f"| {found.verdict} | {spent:.0f} s |",
+        f"| {name} | {noise} | {where.mean():.3f} | {report.share:.3f} ({kinds}; gathered {report.gathered:.3f}) "
+        f"| {low:.3f}-{high:.3f} | {auc(report.posterior, where):.3f} ({report.auc:.3f}) | {gone.mean():.2%} "
+        f"| {(gone & ~where).sum() / max((~where).sum(), 1):.2%} | {precision:.2f} ({report.precision:.2f}) | {recall:.2f} "
+        f"| {report.verdict} | {spent:.0f} s |",
         flush=True,
     )
 
@@ -169,7 +163,8 @@ def main() -> None:
     parser.add_argument("--data_path", default=os.environ.get("RECBOLE_DATA"))
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
     parser.add_argument("--real", nargs="*", default=[], help="data sets; then no made-up data")
-    parser.add_argument("--noises", nargs="*", default=NOISES, choices=("none", *NOISES))
+    parser.add_argument("--part", type=float, default=1.0, help="of the users of real data: thinner data")
+    parser.add_argument("--noises", nargs="*", default=NOISES, choices=("none", "uniform", "popularity", *NOISES))
     parser.add_argument("--shares", nargs="*", type=float, default=[0.1])
     parser.add_argument("--seeds", nargs="*", type=int, default=[1])
     args = parser.parse_args()
@@ -187,9 +182,8 @@ def main() -> None:
             place = folder(name, args.data_path)
             if place is None:
                 continue
-            user, clean, _ = training_part(place)
-            user = np.cumsum(np.r_[True, user[1:] != user[:-1]]) - 1
-            data = user, clean, int(clean.max()) + 1
+            data = _part(*training_part(place)[:2], args.part, np.random.default_rng(seed))
+            name, clean = name if args.part == 1 else f"{name}, {args.part:.2f} of the users", data[1]
             for kind in args.noises:
                 for share in args.shares if kind != "none" else [0.0]:
                     if kind == "none":
@@ -197,6 +191,13 @@ def main() -> None:
                         continue
                     where_user, item, where = spoiled(data, kind, share, np.random.default_rng(seed))
                     line(name, f"{kind}, {seed}", where_user, item, data[2], where)
+
+
+def _part(user: np.ndarray, item: np.ndarray, part: float, random: Random) -> Data:
+    """Rows of a part of the users, with the items that they have: thinner data of the same kind."""
+    held = (random.random(user.max() + 1) < part)[user] if part < 1 else np.ones(len(user), bool)
+    user, (known, item) = user[held], np.unique(item[held], return_inverse=True)
+    return np.cumsum(np.r_[True, user[1:] != user[:-1]]) - 1, item, len(known)
 
 
 def _split(made: tuple[np.ndarray, np.ndarray], n_items: int) -> tuple[np.ndarray, int, np.ndarray]:

@@ -17,6 +17,22 @@ VALID = ITEMS != 0
 M = 6
 
 
+class TorchEncoder(nn.Module):
+    """torch's attention, whose class changes when it is masked; a causal mask is float32, whatever the model is."""
+
+    def __init__(self, causal: bool = False) -> None:
+        super().__init__()
+        self.causal = causal
+        self.items = nn.Embedding(20, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, items: Tensor) -> Tensor:
+        """[B, m] -> [B, m, d]"""
+        mask = nn.Transformer.generate_square_subsequent_mask(items.shape[1]) if self.causal else None
+        return self.layers(self.items(items), mask=mask, is_causal=self.causal)
+
+
 def encoder(kind: type[Projected], p: float = 0.0, layers: int = 2) -> Any:
     torch.manual_seed(0)
     return Encoder([Block(kind(8, 2, p), 8, p) for _ in range(layers)])

@@ -9,25 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from attached import ITEMS, config, encoder, fill
+from attached import ITEMS, TorchEncoder, config, encoder, fill
 from attentions import FusedKernel, HeadsFirst
-from torch import Tensor, nn
 
 from recbole_denoiser.core import denoise
-
-
-class OwnEncoder(nn.Module):
-    """torch's attention, whose class changes when it is masked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.items = nn.Embedding(20, 8)
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(self, items: Tensor) -> Tensor:
-        """[B, m] -> [B, m, d]"""
-        return self.layers(self.items(items))
 
 
 def through_a_file(pair: Any) -> Any:
@@ -38,7 +23,7 @@ def through_a_file(pair: Any) -> Any:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, through_a_file])
-@pytest.mark.parametrize("make", [OwnEncoder, lambda: encoder(FusedKernel), lambda: encoder(HeadsFirst)])
+@pytest.mark.parametrize("make", [TorchEncoder, lambda: encoder(FusedKernel), lambda: encoder(HeadsFirst)])
 def test_a_copy_is_independent(make: Callable[[], Any], copied: Callable[[Any], Any]) -> None:
     torch.manual_seed(0)
     model = make().eval()
@@ -59,7 +44,7 @@ def test_a_copy_is_independent(make: Callable[[], Any], copied: Callable[[Any], 
 
 
 def test_a_baked_model_is_saved_whole() -> None:
-    model: Any = OwnEncoder().eval()
+    model: Any = TorchEncoder().eval()
     with torch.no_grad():
         denoiser = denoise(model, config(mask_init=100.0, causal=False))
         fill(denoiser, -100.0)

@@ -6,30 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from attached import ITEMS, M, config, fill
-from torch import Tensor, nn
+from attached import ITEMS, M, TorchEncoder, config, fill
 
 from recbole_denoiser.core import denoise
 
 
-class Causal(nn.Module):
-    """torch's encoder; its causal mask is float32, whatever the precision of the model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.items = nn.Embedding(20, 8)
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    def forward(self, items: Tensor) -> Tensor:
-        """[B, m] -> [B, m, d]"""
-        mask = nn.Transformer.generate_square_subsequent_mask(items.shape[1])
-        return self.layers(self.items(items), mask=mask, is_causal=True)
-
-
 def causal(dtype: torch.dtype) -> Any:
     torch.manual_seed(0)
-    return Causal().to(dtype).eval()
+    return TorchEncoder(causal=True).to(dtype).eval()
 
 
 @pytest.mark.parametrize("mask", ["position", "content"])
