@@ -23,7 +23,7 @@ class Prior(NamedTuple):
     walk: float
 
 
-SUM = Prior(0.05, 0.01)  # of all kinds together
+SUM = Prior(0.1, 0.01)  # of all kinds together
 PARTS = Prior(0.3, 0.1)  # of one kind: in wide tails the kinds are taken for each other
 
 

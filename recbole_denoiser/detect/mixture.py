@@ -28,7 +28,7 @@ from scipy.optimize import linprog
 
 from recbole_denoiser.detect.follow import PARTS, SUM, at_zero, scaled
 
-TAUS = np.array([0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])  # part of the injected items above t
+TAUS = np.array([0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5])  # part of the injected items above t
 FEW = 400  # rows of data: a standard error of 5 %
 GROUPS = 200  # users are resampled in at most this many groups
 
