@@ -34,8 +34,10 @@ def test_the_kept_detector_knows_tokens(tmp_path: Path) -> None:
     names = [f"i{k}" for k in known]
     found = detection.detect_training(part, None, {"threshold": 0.5, "seed": 0}, tmp_path, tokens=names)
     detector = Detector.load(found.detector_file)
+    alone = detector.score(["i0", "i1", "i2", "i3", "i100", "i4", "i5", "i6", "i7"])
+    assert alone[4] > 0.5 > np.delete(alone, 4).max()
     score = detector.score([*(f"i{k}" for k in range(8)), "i100", "never seen"])
-    assert score[8] > 0.5 > score[:8].max()
+    assert score[8:].min() > 5 * score[:8].max()  # a second stranger beside it speaks for the first
     tokens = [*(f"i{k}" for k in range(8)), "i100", "never seen", *names[:3]]
     both = detector.score_rows(np.array([0] * 10 + [1] * 3), tokens)
     np.testing.assert_allclose(both[:10], score)
