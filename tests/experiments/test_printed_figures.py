@@ -22,7 +22,9 @@ RUNS = sorted(PUBLISHED.glob("*/*/result.json"))
 EXPERIMENTS = sorted(file.stem for file in PUBLISHED.glob("*.yaml") if (PUBLISHED / file.stem / "table.csv").is_file())
 PAGES = ["README.md", "published/README.md", "docs/strong.md", "docs/noise.md"]
 FIGURE = re.compile(r"(?<![\d.,])0\.\d{4}(?!\d)")
-FOLDER = re.compile(r"published/([\w-]+)")
+FOLDER = re.compile(r"(?:published/|\]\()([\w-]+)\b(?!:|\.md)")
+P_VALUES = re.compile(r"\bp(?: =)? (\d\.\d+)(?: / (\d\.\d+))?")
+PERCENTS = re.compile(r"(?<![\d.])(-?\d+) % / (-?\d+) %")
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -41,11 +43,39 @@ def figures(folder: str) -> set[str]:
         result = json.loads(file.read_text(encoding="utf-8"))
         for name in ("valid", "test", "valid_by_mode", "test_by_mode", "epochs"):
             found |= set(numbers(result.get(name)))
-    for file in (PUBLISHED / folder).glob("*table*.csv"):
-        with file.open(encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                found |= {float(row[name]) for name in ("mean", "deviation") if row.get(name)}
+    for row in rows(PUBLISHED / folder / "table.csv"):
+        found |= {float(row[name]) for name in ("mean", "deviation") if row.get(name)}
     return {f"{number:.4f}" for number in found}
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def p_values(folder: str) -> set[float]:
+    """The columns p of all tables in a folder's table.md, which has one table for each way to rank."""
+    found: set[float] = set()
+    columns: list[int] = []
+    file = PUBLISHED / folder / "table.md"
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
+        cells = [cell.strip() for cell in line.split("|")]
+        if "p" in cells:
+            columns = [place for place, cell in enumerate(cells) if cell == "p"]
+        elif line.startswith("|"):
+            found |= {float(cells[place]) for place in columns if re.fullmatch(r"\d\.\d+", cells[place])}
+    return found
+
+
+def percents(folder: str) -> set[str]:
+    """Shares of the loss that models recover and shares of the attentions that they keep, as they are printed."""
+    found = {float(row["recovered"]) for row in rows(PUBLISHED / folder / "recovered.csv") if row["recovered"]}
+    for file in (PUBLISHED / folder).glob("*/result.json"):
+        kept = json.loads(file.read_text(encoding="utf-8")).get("kept")
+        found |= set(numbers(kept))
+    return {f"{100 * number:.0f}" for number in found}
 
 
 def of_the_paper() -> set[str]:
@@ -66,8 +96,32 @@ def test_every_figure_is_in_the_runs_that_its_section_names(page: str) -> None:
         assert printed <= known, f"{page}, '{title}': no run has {', '.join(sorted(printed - known))}"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_p_value_is_in_the_tables_that_its_section_names(page: str) -> None:
+    for section in sections(page):
+        known = set[float]().union(*(p_values(folder) for folder in FOLDER.findall(section)))
+        for text in (text for pair in P_VALUES.findall(section) for text in pair if text):
+            digits = len(text.partition(".")[2])
+            # a table has three digits; rounding those to fewer may be half a unit of theirs off
+            slack = 0.5 * 10**-digits + 5e-4 if digits < 3 else 1e-9
+            near = any(abs(float(text) - p) <= slack for p in known)
+            assert near, f"{page}, '{section.splitlines()[0]}': no table has p = {text}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_pair_of_percentages_is_in_the_runs_that_its_section_names(page: str) -> None:
+    for section in sections(page):
+        printed = {text for pair in PERCENTS.findall(section) for text in pair}
+        known = set[str]().union(*(percents(folder) for folder in FOLDER.findall(section)))
+        assert printed <= known, f"{page}, '{section.splitlines()[0]}': no run has {sorted(printed - known)} %"
+
+
 def test_a_wrong_figure_is_found() -> None:
     assert "0.6971" in figures("removal-ml-100k") and "0.9999" not in figures("removal-ml-100k")
+    assert 0.009 in p_values("gru-ml-100k") and 0.01 not in p_values("gru-ml-100k")
+    assert "73" in percents("figure3-ml-1m") and "55" in percents("table2") and "999" not in percents("table2")
+    assert P_VALUES.findall("p = 0.12 / 0.5, p 1.0; p < 0.001") == [("0.12", "0.5"), ("1.0", "")]
+    assert PERCENTS.findall("52 % / -6 % and 7 %") == [("52", "-6")]
     assert FIGURE.findall("0.7613 / 0.5210 (0.12345, 10.1234)") == ["0.7613", "0.5210"]
 
 
