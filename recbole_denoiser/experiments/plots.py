@@ -99,6 +99,9 @@ def recovered_figure(shares: Sequence[RecoveredShare], stem: Path) -> list[Path]
         axis.set_ylim(len(labels) - 0.5, -0.5)  # the first method on top
         axis.axvline(0, color="black", linewidth=0.8)
         axis.axvline(100, color="black", linewidth=0.8, linestyle=":")
+    ends = [axis.get_xlim() for axis in axes]
+    for axis in axes:  # one scale, so that bars of two panels can be compared
+        axis.set_xlim(min(low for low, _ in ends), max(high for _, high in ends))
     canvas.legend(figure, axes)
     return canvas.save(figure, stem)
 

@@ -96,11 +96,15 @@ _HEAD = ("Model", "Data set", "Metric", "Seeds", "Users", "Plain", "Method", "Or
 
 
 def _texts(share: RecoveredShare) -> list[str]:
-    low_high = "-" if share.interval is None else f"{share.interval[0]:.0%} to {share.interval[1]:.0%}"
+    low_high = "-" if share.interval is None else " to ".join(map(_percent, share.interval))
     values = [f"{value:.4f}" for value in (share.plain, share.method, share.oracle)]
-    part = "-" if share.recovered is None else f"{share.recovered:.0%}"
+    part = "-" if share.recovered is None else _percent(share.recovered)
     names = [share.label, share.dataset, metric_name(share.metric)]
     return [*names, str(share.seeds), f"{share.users:,}", *values, part, low_high]
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share)}%"  # a whole number has no -0
 
 
 def to_markdown(shares: Sequence[RecoveredShare]) -> str:

@@ -75,7 +75,7 @@ def percents(folder: str) -> set[str]:
     for file in (PUBLISHED / folder).glob("*/result.json"):
         kept = json.loads(file.read_text(encoding="utf-8")).get("kept")
         found |= set(numbers(kept))
-    return {f"{100 * number:.0f}" for number in found}
+    return {str(round(100 * number)) for number in found}
 
 
 def of_the_paper() -> set[str]:

@@ -91,6 +91,28 @@ def test_bars_are_as_long_as_the_shares(tmp_path: Path) -> None:
     assert {"half", "worse", "no gap", "Hit@10", "toy"} <= texts
 
 
+def test_panels_of_bars_have_one_scale(tmp_path: Path) -> None:
+    """In the SVG: a bar of the same share is as long beside a bar of ten times its length as alone."""
+    shares = [
+        RecoveredShare("same", "one", "hit@10", 0.5, 0.6, 0.7, 0.5, None, 1, 9),
+        RecoveredShare("same", "two", "hit@10", 0.5, 0.6, 0.7, 0.5, None, 1, 9),
+        RecoveredShare("long", "two", "hit@10", 0.5, 1.5, 0.7, 5.0, None, 1, 9),
+    ]
+    root = ET.parse(plots.recovered_figure(shares, tmp_path / "recovered")[1]).getroot()
+    lengths = []
+    for path in root.iter("{http://www.w3.org/2000/svg}path"):
+        if canvas.look(1)[0].lower() in path.get("style", "") and "clip-path" in path.attrib:
+            left, right = map(float, re.findall(r"[ML] (-?[\d.]+) ", path.get("d", ""))[:2])
+            lengths.append(right - left)
+    assert len(lengths) == 3
+    assert lengths[0] == pytest.approx(lengths[1], rel=1e-3) and lengths[2] == pytest.approx(10 * lengths[1], rel=1e-3)
+
+
+def test_no_share_is_minus_nothing() -> None:
+    share = RecoveredShare("same", "toy", "hit@10", 0.5, 0.4999, 0.7, -0.0005, (-0.004, 0.003), 1, 9)
+    assert "| 0% | 0% to 0% |" in recovered.to_markdown([share])
+
+
 def test_bars_need_what_they_show() -> None:
     content = {"models": {"a": {}}, "datasets": ["toy"], "seeds": [1], "figures": [{"x": "recovered"}]}
     with pytest.raises(UserError, match="needs recovered"):
