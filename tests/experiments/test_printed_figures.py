@@ -43,24 +43,20 @@ def figures(folder: str) -> set[str]:
         result = json.loads(file.read_text(encoding="utf-8"))
         for name in ("valid", "test", "valid_by_mode", "test_by_mode", "epochs"):
             found |= set(numbers(result.get(name)))
-    for row in rows(PUBLISHED / folder / "table.csv"):
-        found |= {float(row[name]) for name in ("mean", "deviation") if row.get(name)}
-    return {f"{number:.4f}" for number in found}
+    return {f"{number:.4f}" for number in found} | set(FIGURE.findall(table_text(folder)))
 
 
-def rows(file: Path) -> list[dict[str, str]]:
-    if not file.is_file():
-        return []
-    with file.open(encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+def table_text(folder: str) -> str:
+    """A folder's table.md: means over seeds, with one table for each way to rank."""
+    file = PUBLISHED / folder / "table.md"
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def p_values(folder: str) -> set[float]:
-    """The columns p of all tables in a folder's table.md, which has one table for each way to rank."""
+    """The columns p of all tables in a folder's table.md."""
     found: set[float] = set()
     columns: list[int] = []
-    file = PUBLISHED / folder / "table.md"
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else []:
+    for line in table_text(folder).splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if "p" in cells:
             columns = [place for place, cell in enumerate(cells) if cell == "p"]
@@ -71,7 +67,10 @@ def p_values(folder: str) -> set[float]:
 
 def percents(folder: str) -> set[str]:
     """Shares of the loss that models recover and shares of the attentions that they keep, as they are printed."""
-    found = {float(row["recovered"]) for row in rows(PUBLISHED / folder / "recovered.csv") if row["recovered"]}
+    found: set[float] = set()
+    for file in (PUBLISHED / folder).glob("recovered.csv"):
+        with file.open(encoding="utf-8") as lines:
+            found |= {float(row["recovered"]) for row in csv.DictReader(lines) if row["recovered"]}
     for file in (PUBLISHED / folder).glob("*/result.json"):
         kept = json.loads(file.read_text(encoding="utf-8")).get("kept")
         found |= set(numbers(kept))
