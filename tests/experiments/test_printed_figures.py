@@ -20,7 +20,7 @@ CHECKOUT = Path(__file__).parents[2]
 PUBLISHED = CHECKOUT / "published"
 RUNS = sorted(PUBLISHED.glob("*/*/result.json"))
 EXPERIMENTS = sorted(file.stem for file in PUBLISHED.glob("*.yaml") if (PUBLISHED / file.stem / "table.csv").is_file())
-PAGES = ["README.md", "published/README.md", "docs/strong.md", "docs/noise.md"]
+PAGES = ["README.md", "published/README.md", "published/details.md", "docs/strong.md", "docs/noise.md"]
 FIGURE = re.compile(r"(?<![\d.,])0\.\d{4}(?!\d)")
 FOLDER = re.compile(r"(?:published/|\]\()([\w-]+)\b(?!:|\.md)")
 P_VALUES = re.compile(r"\bp(?: =)? (\d\.\d+)(?: / (\d\.\d+))?")
