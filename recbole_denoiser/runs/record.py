@@ -185,10 +185,13 @@ class Run:
     def ranks(self, split: str = "test") -> UserRanks:
         """Per-user ranks of the test or valid split."""
         path = self.folder / self.ranks_file
-        split = f"{split}_{self.mode}" if self.mode else split
+        phase, split = split, f"{split}_{self.mode}" if self.mode else split
         try:
-            arrays = read_arrays(path, f"{split}_user", f"{split}_rank")
-            user, rank = arrays[f"{split}_user"].astype(str), arrays[f"{split}_rank"].astype(float)
+            arrays = read_arrays(path)
+            users = arrays.get(f"{split}_user", arrays.get(f"{phase}_user"))  # modes share their phase's users
+            if users is None or f"{split}_rank" not in arrays:
+                raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}")
+            user, rank = users.astype(str), arrays[f"{split}_rank"].astype(float)
         except (UserError, ValueError, TypeError) as error:
             raise UserError(f"The ranks of run {self.run} ({path}, split {split}) cannot be read: {error}") from error
         if user.shape != rank.shape or user.ndim != 1 or not len(user):

@@ -116,10 +116,17 @@ def keep_detection(dataset: Any, folder: Path) -> None:
 
 
 def write_ranks(folder: Path, dataset: Any, ranks: dict[str, RankCollector]) -> None:
-    """The rank of every user's true item in each phase."""
-    arrays = {
-        f"{phase}_{name}": values for phase, part in ranks.items() for name, values in part.arrays(dataset).items()
-    }
+    """The rank of every user's true item: ``test_user`` and ``test_rank``, and ``test_full_rank`` of another mode.
+
+    The other modes rank the same users in the same order, whose names are the larger part, so they stand there once.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for name, part in ranks.items():
+        found = part.arrays(dataset)
+        phase = name.partition("_")[0]
+        if name == phase or not np.array_equal(found["user"], arrays[f"{phase}_user"]):
+            arrays[f"{name}_user"] = found["user"]
+        arrays[f"{name}_rank"] = found["rank"]
     write_arrays(folder / RANKS_FILE, arrays)
 
 

@@ -43,6 +43,8 @@ def test_both_modes_equal_runs_of_their_own(workplace: Path, settings: dict) -> 
         for split in ("valid", "test"):
             np.testing.assert_array_equal(mine.ranks(split).rank, own.ranks(split).rank)
             np.testing.assert_array_equal(mine.ranks(split).user, own.ranks(split).user)
+    with np.load("results/both/ranks.npz") as kept:
+        assert {name for name in kept if name.endswith("_user")} == {"valid_user", "test_user"}
     assert f"test, full: hit@5 {both['test_by_mode']['full']['hit@5']:.4f}" in run_table(both)
     rows = {row.metric: row for row in measured([run], load_paper_table())}
     assert rows["ndcg@10 (full)"].test == alone["full"]["test"]["ndcg@10"] != rows["ndcg@10"].test
