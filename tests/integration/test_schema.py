@@ -120,7 +120,11 @@ def test_a_model_file_holds_only_what_differs(model: str) -> None:
 
 
 TABLE = json.loads(Path(__file__).with_name("resolved_settings.json").read_text())
-CHANGED_SINCE = {"noise_action", "mask_learning_rate", "beta"}  # chosen knowingly: detection, ml-100k's own file, default-parts
+CHANGED_SINCE = {
+    "noise_action",
+    "mask_learning_rate",
+    "beta",
+}  # chosen knowingly: detection, ml-100k's own file, default-parts
 
 
 @pytest.mark.parametrize("model", TABLE["models"])
