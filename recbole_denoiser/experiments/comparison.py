@@ -102,12 +102,15 @@ def _candidates(run: Run) -> np.ndarray | None:
     mode = run.config.get("eval_args", {}).get("mode", {})
     if isinstance(mode, dict) and mode.get("test") == "full":
         return np.array(["full"])
+    names = ("test_user", "test_item", "test_negatives")
     try:
-        kept = read_arrays(run.folder / "negatives.npz", "test_user", "test_item", "test_negatives")
-    except UserError:
+        kept = read_arrays(run.folder / "negatives.npz")
+        user, item, negatives = (kept[name] for name in names)
+    except (UserError, KeyError):
         return None  # not kept: RecBole's own negatives are drawn anew at each evaluation
-    user = kept["test_user"]
-    return np.column_stack([user, kept["test_item"], kept["test_negatives"]])[np.argsort(user, kind="stable")]
+    if "items" in kept:  # else written by release 0.1, as tokens
+        item, negatives = kept["items"][item], kept["items"][negatives]
+    return np.column_stack([user, item, negatives])[np.argsort(user, kind="stable")]
 
 
 def _test_lines(comparison: Comparison) -> list[str]:

@@ -137,16 +137,19 @@ def write_noise(folder: Path, dataset: Any) -> None:
 
 
 def write_negatives(folder: Path, loaders: dict[str, Any]) -> None:
-    """The frozen negatives of each phase: user tokens, true item, negatives (all as tokens)."""
+    """The frozen negatives of each phase: user tokens, and the true item and the negatives as places in ``items``.
+
+    ``items`` are the tokens of all items: one for each of a hundred negatives per user would take far more space.
+    """
     arrays: dict[str, np.ndarray] = {}
     for phase, loader in loaders.items():
         if isinstance(loader, CandidateLoader) and loader.frozen is not None:
             dataset = loader.dataset
-            items = np.asarray(dataset.field2id_token[dataset.iid_field], dtype=str)
+            arrays["items"] = np.asarray(dataset.field2id_token[dataset.iid_field], dtype=str)
             users = np.asarray(dataset.field2id_token[dataset.uid_field], dtype=str)
             arrays[f"{phase}_user"] = users[loader.user.numpy()]
-            arrays[f"{phase}_item"] = items[loader.positive.numpy()]
-            arrays[f"{phase}_negatives"] = items[loader.frozen.numpy()]
+            arrays[f"{phase}_item"] = loader.positive.numpy().astype(np.int32)
+            arrays[f"{phase}_negatives"] = loader.frozen.numpy().astype(np.int32)
     if arrays:
         write_arrays(folder / "negatives.npz", arrays)
 

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from toy_data import toy_rows
 
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.model.base import Batch, SequenceModel
@@ -57,6 +59,10 @@ def test_result_file_is_complete(workplace: Path, settings: dict) -> None:
     assert ranks["test_user"][0].startswith("u")
     negatives = np.load(folder / "negatives.npz")
     assert negatives["test_negatives"].shape == (60, 10)
+    drawn = negatives["items"][negatives["test_negatives"]]
+    seen = pd.DataFrame(toy_rows(), columns=["user", "item", "time"]).groupby("user")["item"].agg(set)
+    for user, item, row in zip(negatives["test_user"], negatives["items"][negatives["test_item"]], drawn, strict=True):
+        assert item in seen[user] and not seen[user] & set(row) and "[PAD]" not in row
     assert Path(stored["checkpoint"]).is_file()
 
 
