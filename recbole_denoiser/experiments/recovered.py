@@ -1,9 +1,9 @@
 """How much of what noise costs a method wins back: recovered = (method - plain) / (oracle removal - plain).
 
 All three on the same users of the same noisy data; plain does nothing about the noise, the oracle removes exactly what
-was injected. 0 is no gain, 1 all that can be had. The interval is a bootstrap over users, of the ratio itself; seeds
-are averaged per user first, as in the tests (stats.py). Where the oracle is not better than plain there is nothing to
-recover, and no figure; where that is so in more than 2.5 % of the draws there is no interval.
+was injected. 0 is no gain, 1 all that can be had. The interval is a bootstrap over users, of the ratio itself; seeds,
+those that all three have, are averaged per user first, as in the tests (stats.py). Where the oracle is not better than
+plain there is nothing to recover, and no figure; where that is so in more than 2.5 % of the draws there is no interval.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recbole_denoiser.experiments.stats import BOOTSTRAPS, CHUNK, require_same_users, seed_mean
+from recbole_denoiser.experiments.stats import BOOTSTRAPS, CHUNK, common_seeds, require_same_users, seed_mean
 from recbole_denoiser.experiments.table_text import latex_text, metric_name
 from recbole_denoiser.experiments.tables import group_runs
 from recbole_denoiser.runs.record import Run
@@ -71,14 +71,16 @@ def recovered_shares(runs: Sequence[Run], plain: str, oracle: str, metrics: Sequ
     for (label, dataset), group in groups.items():
         if label in (plain, oracle) or any((other, dataset) not in groups for other in (plain, oracle)):
             continue
-        three = [group, groups[plain, dataset], groups[oracle, dataset]]
+        three = common_seeds(group, groups[plain, dataset], groups[oracle, dataset])
         for metric in metrics:
             values = method_values, plain_values, oracle_values = _aligned(three, metric)
             method, base, best = (float(value.mean()) for value in values)
             share = recovered(method, base, best)
             interval = None if share is None else ratio_interval(method_values, plain_values, oracle_values)
             users = len(plain_values)
-            found.append(RecoveredShare(label, dataset, metric, base, method, best, share, interval, len(group), users))
+            found.append(
+                RecoveredShare(label, dataset, metric, base, method, best, share, interval, len(three[0]), users)
+            )
     return found
 
 

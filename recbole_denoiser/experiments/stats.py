@@ -6,7 +6,8 @@ per-user differences of Hit@k or NDCG@k.
 Several seeds: a user's values are first averaged over the seeds of a model, then the test runs over users. Users
 times seeds are not independent observations, and counting them as such would give p-values that are far too small.
 What such a test says is "on this sample of users, the average over these seeds differs"; how much training itself
-varies is said by the deviation over seeds, which tables print beside it.
+varies is said by the deviation over seeds, which tables print beside it. Two models are compared over the seeds that
+both have.
 
 With sampled negatives the ranks are only paired if both runs used the same negatives for the same user.
 """
@@ -125,8 +126,18 @@ def paired_test(first: np.ndarray, second: np.ndarray, metric: str, seed: int = 
     )
 
 
+def common_seeds(*groups: Sequence[Run]) -> list[list[Run]]:
+    """The runs of each model with the seeds that all of them have; all runs where they have none in common.
+
+    A seed also draws the injected noise: three seeds of one model against one of another would compare draws, too.
+    """
+    common = set.intersection(*({run.seed for run in group} for group in groups))
+    return [[run for run in group if run.seed in common] or list(group) for group in groups]
+
+
 def aligned_values(first: Sequence[Run], second: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Per-user values [users] of two models on the test split, each the mean over its runs (seeds)."""
+    """Per-user values [users] of two models on the test split, each the mean over the seeds that both have."""
+    first, second = common_seeds(first, second)
     users_a, values_a = seed_mean([run.ranks() for run in first], metric, [run.run for run in first])
     users_b, values_b = seed_mean([run.ranks() for run in second], metric, [run.run for run in second])
     require_same_users(users_a, users_b, (first[0].run, second[0].run))

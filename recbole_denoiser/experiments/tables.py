@@ -17,6 +17,7 @@ from recbole_denoiser.errors import UserError
 from recbole_denoiser.experiments.paper import PaperTable
 from recbole_denoiser.experiments.stats import (
     aligned_values,
+    common_seeds,
     holm,
     per_user,
     permutation_p,
@@ -94,10 +95,10 @@ def build_table(
         if backbone not in cells:
             continue
         place = (label, dataset, metric)
-        if cells[backbone].mean > 0:
-            cells[place] = replace(cells[place], improvement=100 * (cells[place].mean / cells[backbone].mean - 1))
+        own, base = common_seeds(groups[label, dataset], groups[backbone[0], dataset])
+        cells[place] = replace(cells[place], improvement=_improvement(own, base, metric))
         if test is not None:
-            p_values[place] = _p(test, groups[label, dataset], groups[backbone[0], dataset], metric)
+            p_values[place] = _p(test, own, base, metric)
     for place, p in holm(p_values).items():
         cells[place] = replace(cells[place], p=p)
 
@@ -147,6 +148,12 @@ def _cell(group: list[Run], label: str, dataset: str, metric: str, paper: PaperT
         seeds=len(values),
         paper=paper.value(label, dataset, metric) if paper is not None else None,
     )
+
+
+def _improvement(own: list[Run], base: list[Run], metric: str) -> float | None:
+    """Per cent of the mean over seeds of ``base``; None where that is 0."""
+    mean, reference = (float(np.mean([run.test[metric] for run in group])) for group in (own, base))
+    return 100 * (mean / reference - 1) if reference > 0 else None
 
 
 def _p(test: str, first: list[Run], second: list[Run], metric: str) -> float:
@@ -214,6 +221,11 @@ def _references(pairs: Mapping[str, str], labels: set[str]) -> str:
     return names[0] if len(names) == 1 else "the plain backbone" + (f" ({', '.join(names)})" if names else "")
 
 
+def _compared(group: list[Run], other: list[Run]) -> str:
+    common = sorted({run.seed for run in group} & {run.seed for run in other})
+    return f"; RI and p are over those that both have ({', '.join(map(str, common))})" if common else ", none in common"
+
+
 def _test_notes(
     groups: Mapping[tuple[str, str], list[Run]],
     metrics: Sequence[str],
@@ -231,7 +243,9 @@ def _test_notes(
     for (label, dataset), group in groups.items():
         other = groups.get((pairs.get(label, ""), dataset))
         if other is not None and {run.seed for run in group} != {run.seed for run in other}:
-            notes.append(f"{dataset}: {label} and {pairs[label]} were run with different seeds.")
+            notes.append(
+                f"{dataset}: {label} and {pairs[label]} were run with different seeds{_compared(group, other)}."
+            )
     if test is None:
         return notes
     for group in groups.values():

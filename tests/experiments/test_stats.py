@@ -163,15 +163,18 @@ def test_compare_runs_of_two_seeds(tmp_path: Path) -> None:
     users = ["u1", "u2", "u3", "u4"]
     write_run(tmp_path / "a1", users, [1, 20, 1, 1], label="A", seed=1)
     write_run(tmp_path / "a2", users[::-1], [1, 1, 20, 20], label="A", seed=2)  # u1, u2 miss
-    write_run(tmp_path / "b1", users, [20, 20, 20, 1], label="B", seed=1)
+    for seed in (1, 2):
+        write_run(tmp_path / f"b{seed}", users, [20, 20, 20, 1], label="B", seed=seed)
     runs = load_runs(tmp_path)
-    assert [(run.label, run.seed) for run in runs] == [("A", 1), ("A", 2), ("B", 1)]
+    assert [(run.label, run.seed) for run in runs] == [("A", 1), ("A", 2), ("B", 1), ("B", 2)]
     found = compare(runs[:2], runs[2:], "hit@10")
     # A per user: 0.5, 0, 1, 1; B: 0, 0, 0, 1
     assert found.first == pytest.approx(0.625)
     assert found.second == pytest.approx(0.25)
     assert found.mcnemar is None
     assert found.permutation == pytest.approx(0.5, abs=0.03)  # signs of 0.5 and 1: two of four patterns
+    over_seed_1 = compare(runs[:2], runs[2:3], "hit@10")  # the only seed that both have
+    assert (over_seed_1.first, over_seed_1.second) == (0.75, 0.25) and over_seed_1.mcnemar is not None
     write_run(tmp_path / "c1", users[:3], [1, 2, 3], label="C", seed=1)
     with pytest.raises(UserError, match=r"do not rank the same users: 1 only in A-toy-1 \(such as u4\)"):
         compare(runs[:1], [load_run(tmp_path / "c1")], "hit@10")
