@@ -123,7 +123,7 @@ def test_tokens_come_back_as_they_were(tmp_path: Path) -> None:
         ({"learning_rate": 0.01}, r"learning_rate 0\.001 \(now 0\.01\)"),
         ({"loss_type": "CE"}, r"loss_type 'BCE' \(now 'CE'\)"),
         ({"hidden_size": 32}, r"hidden_size 64 \(now 32\)"),
-        ({"eval_args.mode": "uni5", "beta": 0.5}, r"beta 0\.02 \(now 0\.5\), eval_args"),
+        ({"eval_args.mode": "uni5", "beta": 0.5}, r"beta 0\.005 \(now 0\.5\), eval_args"),
     ],
 )
 def test_resuming_with_other_settings_is_refused(run: Path, settings: dict, changes: dict, named: str) -> None:
