@@ -102,7 +102,8 @@ def mask_gates(run: Run) -> list[Tensor] | None:
         (name for name in weights if re.search(r"denoiser\.masks\.\d+\.phi$", name)),
         key=lambda name: int(name.split(".")[-2]),
     )
-    gates = [gate(weights[name].float()) for name in names]
+    rule = run.config.get("inference_gate", "clipped")
+    gates = [gate(weights[name].float(), rule) for name in names]
     return [Z if Z.dim() == 3 else Z.unsqueeze(0) for Z in gates] or None
 
 

@@ -23,7 +23,6 @@ from recbole_denoiser.analysis.edits import reasons, with_back, without_each
 from recbole_denoiser.analysis.histories import History
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.analysis.story import effect, story
-from recbole_denoiser.core import gate
 from recbole_denoiser.core.masks import AttentionMask
 from recbole_denoiser.data.sequences import Histories
 from recbole_denoiser.errors import UserError
@@ -31,7 +30,7 @@ from recbole_denoiser.model.base import SequenceModel
 from recbole_denoiser.model.protocols import denoiser_of
 
 FORMAT = 2  # raised when the content of the JSON changes
-DIGITS = 4  # of weights; a gate is 0 or above 0.5, so rounding hides no cut
+DIGITS = 4  # of weights; a gate is 0 or above 0.5 (but for inference_gate: expected), so rounding hides no cut
 NEXT = "[next item]"  # the position of a mask token
 
 
@@ -202,7 +201,7 @@ def _position_masks(model: Any) -> list[list[list[list[float]]]] | None:
     masks = []
     for mask in denoiser.masks:
         assert isinstance(mask, AttentionMask)
-        Z = gate(mask.logits(mask.n)).detach()[0]  # [1 or H, n, n]
+        Z = mask.gate(mask.n).detach()[0]  # [1 or H, n, n]
         masks.append([_rows(head, denoiser.config.causal) for head in Z])
     return masks
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from recbole_denoiser.core.attention import AttentionCall, Site
 from recbole_denoiser.core.config import DenoiserConfig
-from recbole_denoiser.core.masks import gate
 
 BUFFER = "denoiser_gate"  # [1 or H, n, n], in the state_dict of the attention module
 
@@ -29,7 +28,7 @@ def bake_sites(sites: list[Site], config: DenoiserConfig) -> None:
     """Give each attention module its gate as a buffer, and let its site read that."""
     for site in sites:
         with torch.no_grad():
-            Z = gate(site.mask.logits(config.max_length))[0]
+            Z = site.mask.gate(config.max_length)[0]
         site.attention.register_buffer(BUFFER, Z)
         site.rule = Baked(config.max_length, config.align)
         del site.mask

@@ -15,6 +15,7 @@ TWO_PASS = ("arm", "disarm")  # unbiased, need the loss at a second, antithetic 
 ONE_PASS = ("ar", "reinforce")  # unbiased, need the loss at one mask
 PATHWISE = ("straight_through", "hard_concrete")  # biased, the gradient goes through Z itself
 FORMS = ("product", "renormalise")  # see forms.py
+GATES = ("clipped", "hard", "expected")  # see masks.py
 ESTIMATORS = ("ar", "arm", "disarm", "reinforce", "straight_through", "hard_concrete")
 
 
@@ -74,6 +75,13 @@ class DenoiserConfig:
         maximum=10_000,
         optional=True,
         words="None or a finite number from -10000 to 10000 (above 0 starts with open masks)",
+    )
+    inference_gate: str = setting(
+        str,
+        "Z at inference: `clipped`, g(Phi) and 0 where that is <= 0.5 (the paper); `hard`, 1 where it is above 0.5; "
+        "`expected`, g(Phi) everywhere, the mean of the masks of training, which prunes nothing exactly.",
+        "clipped",
+        choices=GATES,
     )
     random_keep: float | None = setting(
         float,

@@ -25,7 +25,7 @@ from recbole_denoiser.core.bake import bake_sites
 from recbole_denoiser.core.config import DenoiserConfig
 from recbole_denoiser.core.control import CreditBaseline, SparsityControl
 from recbole_denoiser.core.kept import KeptCounter, position_kept_share
-from recbole_denoiser.core.masks import AttentionMask, gate
+from recbole_denoiser.core.masks import AttentionMask
 from recbole_denoiser.core.objective import WHOLE, DenoiserLoss, Share, Weights
 from recbole_denoiser.core.passes import Gate, Recompute, Step
 from recbole_denoiser.core.torch_attention import MaskedMultiheadAttention
@@ -150,7 +150,7 @@ class Denoiser(nn.Module):
 
     def position_gates(self, valid: Tensor) -> list[Tensor]:
         """Gates Z [1, 1 or H, m, m] of all layers for sequences valid [B, m]; counted if collect_kept is open."""
-        gates = [gate(site.mask.logits(valid.shape[1])) for site in self.sites]
+        gates = [site.mask.gate(valid.shape[1]) for site in self.sites]
         if self._gate.counter is not None:
             for site, Z in zip(self.sites, gates, strict=True):
                 self._gate.counter.add(site.index, Z.detach(), valid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from recbole_denoiser.core.masks import AttentionMask, gate, live_for
+from recbole_denoiser.core.masks import AttentionMask, live_for
 from recbole_denoiser.errors import UserError
 
 
@@ -35,5 +35,5 @@ def position_kept_share(mask: nn.Module, causal: bool) -> float:
     if mask.is_content:
         raise UserError("A content mask depends on the data: count its kept share inside collect_kept().")
     counter = KeptCounter(1, causal)
-    counter.add(0, gate(mask.logits(mask.n)).detach(), torch.ones(1, mask.n, device=mask.phi.device))
+    counter.add(0, mask.gate(mask.n).detach(), torch.ones(1, mask.n, device=mask.phi.device))
     return counter.share[0]

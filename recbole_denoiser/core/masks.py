@@ -2,7 +2,8 @@
 
 Z_uv ~ Bernoulli(Pi_uv) with Pi = g(Phi) and g the sigmoid; Z multiplies the attention weights after the softmax and
 nothing is renormalised (eq. 8; forms.py has the other form). At inference the gate is g(Phi) with every value <= 0.5
-set to exactly 0.
+set to exactly 0. That is not the mean of what training drew: where many Pi are near 0.5 the clipped gate lets half as
+much through, which costs accuracy (published/ablation-ml-1m); inference_gate has the two other rules.
 
 Only live attentions count: those that the causal pattern allows and whose query and key are both real items. The
 others are out of R_M, of the estimators and of every kept figure.
@@ -20,10 +21,15 @@ UNSURE = 1e-4  # posteriors are kept this far from 0 and 1, where their logit is
 CERTAIN = 1e4  # a Phi whose sigmoid is exactly 1, and whose negative's is exactly 0
 
 
-def gate(phi: Tensor) -> Tensor:
-    """The mask of inference: sigmoid(Phi), exactly 0 where that is <= 0.5 (section 4.1.2)."""
+def gate(phi: Tensor, rule: str = "clipped") -> Tensor:
+    """The mask of inference: sigmoid(Phi), exactly 0 where that is <= 0.5 (section 4.1.2).
+
+    rule "hard" is 1 instead of sigmoid(Phi), "expected" is sigmoid(Phi) everywhere: the mean of Z.
+    """
     p = torch.sigmoid(phi)
-    return torch.where(p > 0.5, p, torch.zeros_like(p))
+    if rule == "expected":
+        return p
+    return torch.where(p > 0.5, torch.ones_like(p) if rule == "hard" else p, torch.zeros_like(p))
 
 
 def random_phi(shape: tuple[int, ...], keep: float, causal: bool) -> Tensor:
@@ -62,6 +68,7 @@ class AttentionMask(nn.Module):
         self.n, self.align = n, config.align
         self.heads = n_heads if config.mask_per_head else 1
         self.is_content = config.mask == "content"
+        self.inference_gate = config.inference_gate
         shape = (n_heads, n, n) if config.mask_per_head else (n, n)
         self.phi = nn.Parameter(torch.full(shape, config.first_phi))
         self.prior_scale = nn.Parameter(torch.ones(())) if config.mask_prior else None
@@ -97,6 +104,10 @@ class AttentionMask(nn.Module):
         phi = phi.reshape(1, self.heads, length, length)
         phi = phi + self._content(states) if self.is_content else phi
         return phi if self.prior_scale is None else phi + self._prior(length, prior)
+
+    def gate(self, length: int, states: Tensor | None = None, prior: Tensor | None = None) -> Tensor:
+        """Z of inference, of the same shape as the logits."""
+        return gate(self.logits(length, states, prior), self.inference_gate)
 
     def _prior(self, length: int, prior: Tensor | None) -> Tensor:
         if prior is None or prior.dim() != 2 or prior.shape[1] != length:

@@ -112,7 +112,7 @@ def kept_probabilities(draws: list[Draw], n_layers: int, valid: Tensor | None, c
 
 
 def pruned_share(draws: list[Draw], valid: Tensor | None, config: DenoiserConfig) -> Tensor:
-    """Share of the batch's live attentions whose gate is 0, averaged over the layers."""
+    """Share of the batch's live attentions that the clipped gate closes, averaged over the layers."""
     shares = []
     for draw in draws:
         live = live_for(draw.Phi, valid_for(draw.call.shape, valid, draw.call.device), config.causal)

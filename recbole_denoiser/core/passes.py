@@ -20,7 +20,7 @@ from recbole_denoiser.core.config import PATHWISE, DenoiserConfig
 from recbole_denoiser.core.dropout import uniform
 from recbole_denoiser.core.estimators import pathwise_mask, sample, sample_antithetic
 from recbole_denoiser.core.kept import KeptCounter
-from recbole_denoiser.core.masks import gate, valid_for
+from recbole_denoiser.core.masks import valid_for
 from recbole_denoiser.core.replay import (
     Mark,
     Replay,
@@ -74,7 +74,7 @@ class Gate:
 
     def of(self, site: Site, call: AttentionCall) -> Tensor:
         """Z [1 or B, 1 or H, m, m] of a call."""
-        return gate(site.mask.logits(call.shape[-1], site.states, self.step.prior))
+        return site.mask.gate(call.shape[-1], site.states, self.step.prior)
 
 
 class FirstPass:

@@ -18,7 +18,7 @@ import recbole_denoiser
 from recbole_denoiser.data.dataset import SequenceDataset
 from recbole_denoiser.files import copy, require_plain_name, write_arrays
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.integration.earlier import EARLIER
+from recbole_denoiser.integration.earlier import EARLIER, idle
 from recbole_denoiser.integration.registry import shown_name
 from recbole_denoiser.integration.schema import deciding
 from recbole_denoiser.training.evaluation import CandidateLoader, RankCollector
@@ -31,12 +31,11 @@ def is_same_experiment(old: dict[str, Any], config: Config) -> bool:
     """Do the deciding settings of a finished run mean the same as this configuration?
 
     A later version may have settings that the run does not know: they must have the value of what was done before.
-    Settings that are gone do not count.
+    Settings that are gone do not count, nor do those that say nothing under the others.
     """
     now = json.loads(json.dumps(deciding(config.plain())))
+    now = {name: value for name, value in now.items() if name not in idle(now)}
     before = {name: EARLIER.get(name, config.internal_config_dict.get(name)) for name in now.keys() - old.keys()}
-    if before.get("noise_weight") is not None and now["noise_action"] != "remove":
-        del before["noise_weight"], now["noise_weight"]  # it says nothing where nothing is removed
     expected = {**json.loads(json.dumps(before, default=str)), **old}
     return all(expected[name] == value for name, value in now.items())
 

@@ -124,7 +124,7 @@ class Bench(StrongRows):
                 print("RecTools is not installed (pip install 'rectools[torch]'): its row is left out.", flush=True)
 
     def step(self) -> Iterator[Row]:
-        """Denoised steps against the plain backbone's: the paper's masks, and renormalised ones, the default."""
+        """Denoised steps against the plain backbone's: the paper's masks, and renormalised ones."""
         common = {**self.place("ml-100k"), "MAX_ITEM_LIST_LENGTH": 50, "steps": 4, "batch_size": 128}
         ways: dict[str, tuple[dict[str, Any], str]] = {
             "ARM, row credit, mask per sequence": ({"estimator": "arm"}, "at most 1.4"),

@@ -47,7 +47,10 @@ def setup(kind: str, **settings: Any) -> tuple[Any, Any]:
     return model, denoiser
 
 
-@pytest.mark.parametrize("settings", [{}, {"mask_form": "renormalise", "mask_per_head": True}, {"align": "start"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"mask_form": "renormalise", "mask_per_head": True}, {"align": "start"}, {"inference_gate": "expected"}],
+)
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_baked_model_is_the_gated_one_and_loads_like_any_other(kind: str, settings: dict[str, Any]) -> None:
     model, denoiser = setup(kind, **settings)

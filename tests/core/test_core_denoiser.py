@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from toy_models import dropout_encoder, items_and_targets, softmax_encoder
 
-from recbole_denoiser.core import DenoiserConfig, denoise, gate, passes
+from recbole_denoiser.core import DenoiserConfig, denoise, passes
 from recbole_denoiser.errors import UserError
 
 ITEMS, TARGETS = items_and_targets()
@@ -171,10 +171,6 @@ def test_kept_share_without_data() -> None:
     _, content = setup(mask="content")
     with pytest.raises(UserError, match="collect_kept"):
         content.kept_share()
-
-
-def test_gate_is_exactly_zero_at_one_half() -> None:
-    assert gate(torch.tensor([-1.0, 0.0, 1.0])).tolist() == [0.0, 0.0, pytest.approx(0.7310586)]
 
 
 def test_rows_that_are_all_closed_are_finite() -> None:

@@ -105,7 +105,7 @@ def test_defaults_are_those_of_the_dataclass() -> None:
     assert public.keys() <= defaults.keys()
     differing = {name for name, default in public.items() if defaults[name] != default}
     marked = {line.split(":")[0] for line in file.read_text().splitlines() if "# marked:" in line}
-    assert differing == marked == {"beta", "mask_form"}
+    assert differing == marked == {"beta"}
 
 
 @pytest.mark.parametrize("model", MODELS)

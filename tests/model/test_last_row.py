@@ -71,6 +71,8 @@ CASES = [
     ("SASRecDenoiser", {"mask_per_head": True}),
     ("SASRecDenoiser", {"n_layers": 3}),
     ("SASRecDenoiser", {"mask_form": "renormalise"}),
+    ("SASRecDenoiser", {"inference_gate": "expected"}),
+    ("SASRecDenoiser", {"inference_gate": "hard", "mask_form": "renormalise"}),
     ("SASRecDenoiser", {"mask_form": "renormalise", "mask_per_head": True, "n_layers": 3}),
     ("SASRecDenoiser", {"mask_form": "renormalise", "n_layers": 1}),
     ("BERT4RecDenoiser", {"mask_form": "renormalise"}),

@@ -210,6 +210,13 @@ def test_heat_maps_show_the_masks_of_the_checkpoint(runs: list[Run]) -> None:
     assert mask_gates(runs[2]) is None
 
 
+def test_heat_maps_follow_the_inference_gate(train_toy: Any) -> None:
+    run = load_run(train_toy(epochs=1, run_name="soft"))
+    hard = replace(run, config={**run.config, "inference_gate": "hard"})
+    for soft, certain in zip(mask_gates(run) or [], mask_gates(hard) or [], strict=True):
+        assert 0.5 < float(soft.max()) < 1 and torch.equal(certain, (soft > 0).float())
+
+
 def test_a_run_without_checkpoint_or_epochs_has_a_report(train_toy: Any, tmp_path: Path) -> None:
     folder = train_toy(epochs=0, run_name="untrained")
     Path(json.loads((folder / "result.json").read_text())["checkpoint"]).unlink()

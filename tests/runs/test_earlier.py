@@ -12,7 +12,7 @@ import torch
 from recbole_denoiser.analysis.recommend import Recommender
 from recbole_denoiser.errors import UserError
 from recbole_denoiser.integration.config import Config
-from recbole_denoiser.integration.earlier import EARLIER
+from recbole_denoiser.integration.earlier import EARLIER, idle
 from recbole_denoiser.runs import pipeline
 from recbole_denoiser.runs.reopen import open_run
 from recbole_denoiser.training import checkpoint
@@ -45,3 +45,15 @@ def test_an_earlier_run_is_opened_as_it_was(workplace: Path, settings: dict) -> 
     with pytest.raises(UserError, match=r"noise_action .none. .now .remove."):
         pipeline.run(model, "toy", flags={**defaults, "epochs": 2, "resume": True})
     assert len(pipeline.run(model, "toy", flags={**same, "epochs": 2, "resume": True})["epochs"]) == 2
+
+
+def test_masks_that_are_not_there_have_no_settings() -> None:
+    assert {"beta", "inference_gate", "mask_form", "mask_learning_rate"} <= idle({"denoise": False})
+    assert "denoise" not in idle({"denoise": False})
+    assert idle({"denoise": False, "noise_oracle": "mask"}) == {"noise_weight"}  # an oracle's mask has a form
+
+
+@pytest.mark.parametrize("settings", [{"denoise": True}, {}])
+def test_masks_have(settings: dict[str, bool]) -> None:
+    assert idle(settings) == {"noise_weight"}
+    assert idle({**settings, "noise_action": "remove"}) == set()
