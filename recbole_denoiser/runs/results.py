@@ -64,17 +64,26 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str:
-    """The commit of this package's checkout, with "+" if its files were changed since; else the installed version."""
+    """The commit of this package's checkout, else the installed version."""
     root = Path(recbole_denoiser.__file__).resolve().parent.parent
-    version = f"version {recbole_denoiser.__version__}"
+    return commit_of(root) or f"version {recbole_denoiser.__version__}"
+
+
+def commit_of(root: Path) -> str | None:
+    """The commit of a checkout, with "+" if its code or its defaults were changed since; None if it is none."""
     if not (root / ".git").exists():
-        return version
+        return None
+    code = ("--porcelain", "--", "recbole_denoiser", "properties")  # tables that a grid makes do not count
     try:
-        asked = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
+        head, changed = (
+            subprocess.run(
+                ["git", "-C", str(root), *asked], capture_output=True, text=True, timeout=20, check=True
+            ).stdout
+            for asked in (("rev-parse", "HEAD"), ("status", *code))
+        )
     except (OSError, subprocess.SubprocessError):  # no git, or a repository of somebody else
-        return version
-    return done.stdout.strip() or version
+        return None
+    return head.strip() + ("+" if changed else "")
 
 
 def data_statistics(dataset: Any, train: Any) -> dict[str, Any]:
