@@ -124,7 +124,8 @@ CHANGED_SINCE = {
     "noise_action",
     "mask_learning_rate",
     "beta",
-}  # chosen knowingly: detection, ml-100k's own file, default-parts
+    "mask_form",
+}  # chosen knowingly: detection, ml-100k's own file, default-parts twice
 
 
 @pytest.mark.parametrize("model", TABLE["models"])
