@@ -25,6 +25,7 @@ FIGURE = re.compile(r"(?<![\d.,])0\.\d{4}(?!\d)")
 FOLDER = re.compile(r"(?:published/|\]\()([\w-]+)\b(?!:|\.md)")
 P_VALUES = re.compile(r"\bp(?: =)? (\d\.\d+)(?: / (\d\.\d+))?")
 PERCENTS = re.compile(r"(?<![\d.])(-?\d+) % / (-?\d+) %")
+TENTHS = re.compile(r"(?<![\d.])(\d+\.\d)(?=(?:(?:,| and| to) [+-]?\d+\.\d)* %)")  # also "1.4, 2.9 and 5.1 %"
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -77,9 +78,28 @@ def percents(folder: str) -> set[str]:
     return {str(round(100 * number)) for number in found}
 
 
+def tenths(folder: str) -> set[str]:
+    """Improvements (RI) in a folder's table.md, shares that its models keep and its detector estimates; without sign, with one digit."""
+    found = {float(text) for text in re.findall(r"(?<=\| )[+-](\d+\.\d\d)(?= \|)", table_text(folder))}
+    for file in (PUBLISHED / folder).glob("*/result.json"):
+        result = json.loads(file.read_text(encoding="utf-8"))
+        shares = [result.get("kept"), (result.get("noise") or {}).get("share")]
+        found |= {round(100 * share, 2) for share in numbers(shares)}
+    # the second digit is rounded already, so a 5 may stand for either side of a half
+    return {f"{number + slack:.1f}" for number in found for slack in (-0.004, 0.004)}
+
+
 def of_the_paper() -> set[str]:
-    values = load_paper_table().values.values()
-    return {f"{number:.4f}" for row in values for cells in row.values() for number in cells}
+    """Metrics in the paper's Table 2 and the improvements that follow from them."""
+    table = load_paper_table()
+    metrics = {f"{number:.4f}" for row in table.values.values() for cells in row.values() for number in cells}
+    ratios = {
+        f"{table.improvement(label, label.removesuffix('+Denoiser'), dataset, metric) or 0:.1f}"
+        for label in table.values
+        for dataset in table.datasets
+        for metric in table.metrics
+    }
+    return metrics | ratios
 
 
 def sections(page: str) -> list[str]:
@@ -115,11 +135,21 @@ def test_every_pair_of_percentages_is_in_the_runs_that_its_section_names(page: s
         assert printed <= known, f"{page}, '{section.splitlines()[0]}': no run has {sorted(printed - known)} %"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_every_percentage_with_a_digit_is_in_the_tables_that_its_section_names(page: str) -> None:
+    for section in sections(page):
+        known = of_the_paper().union(*(tenths(folder) for folder in FOLDER.findall(section)))
+        printed = set(TENTHS.findall(section))
+        assert printed <= known, f"{page}, '{section.splitlines()[0]}': no table has {sorted(printed - known)} %"
+
+
 def test_a_wrong_figure_is_found() -> None:
     assert "0.6971" in figures("removal-ml-100k") and "0.9999" not in figures("removal-ml-100k")
     assert 0.009 in p_values("gru-ml-100k") and 0.01 not in p_values("gru-ml-100k")
     assert "73" in percents("figure3-ml-1m") and "55" in percents("table2") and "999" not in percents("table2")
     assert P_VALUES.findall("p = 0.12 / 0.5, p 1.0; p < 0.001") == [("0.12", "0.5"), ("1.0", "")]
+    assert "1.3" in tenths("table2-seeds") and "7.3" in of_the_paper() and "9.8" not in tenths("table2-seeds") | of_the_paper()
+    assert TENTHS.findall("+1.4, +2.9 and +5.1 %, 0.52 %, 3.0 of") == ["1.4", "2.9", "5.1"]
     assert PERCENTS.findall("52 % / -6 % and 7 %") == [("52", "-6")]
     assert FIGURE.findall("0.7613 / 0.5210 (0.12345, 10.1234)") == ["0.7613", "0.5210"]
 
