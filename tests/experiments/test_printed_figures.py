@@ -23,7 +23,8 @@ EXPERIMENTS = sorted(file.stem for file in PUBLISHED.glob("*.yaml") if (PUBLISHE
 PAGES = ["README.md", "published/README.md", "published/details.md", "docs/strong.md", "docs/noise.md"]
 FIGURE = re.compile(r"(?<![\d.,])0\.\d{4}(?!\d)")
 FOLDER = re.compile(r"(?:published/|\]\()([\w-]+)\b(?!:|\.md)")
-P_VALUES = re.compile(r"\bp(?: =)? (\d\.\d+)(?: / (\d\.\d+))?")
+# "p = 0.12", "p 0.12 / 0.5", and cells of a table with a pair of three digits
+P_VALUES = re.compile(r"\bp(?: =)? (\d\.\d+)(?: / (\d\.\d+))?|(?<=\| )(\d\.\d{3}) / (\d\.\d{3})(?= \|)")
 PERCENTS = re.compile(r"(?<![\d.])(-?\d+) % / (-?\d+) %")
 TENTHS = re.compile(r"(?<![\d.])(\d+\.\d)(?=(?:(?:,| and| to) [+-]?\d+\.\d)* %)")  # also "1.4, 2.9 and 5.1 %"
 
@@ -147,8 +148,9 @@ def test_a_wrong_figure_is_found() -> None:
     assert "0.6971" in figures("removal-ml-100k") and "0.9999" not in figures("removal-ml-100k")
     assert 0.009 in p_values("gru-ml-100k") and 0.01 not in p_values("gru-ml-100k")
     assert "73" in percents("figure3-ml-1m") and "55" in percents("table2") and "999" not in percents("table2")
-    assert P_VALUES.findall("p = 0.12 / 0.5, p 1.0; p < 0.001") == [("0.12", "0.5"), ("1.0", "")]
-    assert "1.3" in tenths("table2-seeds") and "7.3" in of_the_paper() and "9.8" not in tenths("table2-seeds") | of_the_paper()
+    assert P_VALUES.findall("p = 0.12 / 0.5, p 1.0; p < 0.001") == [("0.12", "0.5", "", ""), ("1.0", "", "", "")]
+    assert P_VALUES.findall("| 0.002 / 1.000 | 0.1234 / 0.1234 |") == [("", "", "0.002", "1.000")]
+    assert "1.1" in tenths("table2-seeds") and "7.3" in of_the_paper() and "9.8" not in tenths("table2-seeds") | of_the_paper()
     assert TENTHS.findall("+1.4, +2.9 and +5.1 %, 0.52 %, 3.0 of") == ["1.4", "2.9", "5.1"]
     assert PERCENTS.findall("52 % / -6 % and 7 %") == [("52", "-6")]
     assert FIGURE.findall("0.7613 / 0.5210 (0.12345, 10.1234)") == ["0.7613", "0.5210"]
