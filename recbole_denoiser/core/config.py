@@ -117,7 +117,7 @@ class DenoiserConfig:
     )
     target_sparsity: float | None = setting(
         float,
-        "Wanted share of pruned attentions; adapts beta.",
+        "Wanted share of pruned attentions; adapts beta. Where it is large, `inference_gate: hard` costs less.",
         None,
         minimum=0,
         below=1,

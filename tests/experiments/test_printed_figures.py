@@ -150,7 +150,8 @@ def test_a_wrong_figure_is_found() -> None:
     assert "73" in percents("figure3-ml-1m") and "55" in percents("table2") and "999" not in percents("table2")
     assert P_VALUES.findall("p = 0.12 / 0.5, p 1.0; p < 0.001") == [("0.12", "0.5", "", ""), ("1.0", "", "", "")]
     assert P_VALUES.findall("| 0.002 / 1.000 | 0.1234 / 0.1234 |") == [("", "", "0.002", "1.000")]
-    assert "1.1" in tenths("table2-seeds") and "7.3" in of_the_paper() and "9.8" not in tenths("table2-seeds") | of_the_paper()
+    assert "1.1" in tenths("table2-seeds") and "9.8" not in tenths("table2-seeds")
+    assert "7.3" in of_the_paper() and "9.8" not in of_the_paper()
     assert TENTHS.findall("+1.4, +2.9 and +5.1 %, 0.52 %, 3.0 of") == ["1.4", "2.9", "5.1"]
     assert PERCENTS.findall("52 % / -6 % and 7 %") == [("52", "-6")]
     assert FIGURE.findall("0.7613 / 0.5210 (0.12345, 10.1234)") == ["0.7613", "0.5210"]
