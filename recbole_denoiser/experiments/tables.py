@@ -24,6 +24,7 @@ from recbole_denoiser.experiments.stats import (
     t_p,
     wilcoxon_p,
 )
+from recbole_denoiser.experiments.yardstick import seed_note
 from recbole_denoiser.runs.record import Run
 
 TESTS: dict[str, Callable[[np.ndarray], float]] = {"permutation": permutation_p, "t": t_p, "wilcoxon": wilcoxon_p}
@@ -240,12 +241,13 @@ def _test_notes(
     for label, backbone in pairs.items():
         if label in labels and backbone not in labels:
             notes.append(f"There is no run of {backbone}: no improvement can be given for {label}.")
+    different: dict[str, list[str]] = {}  # what is to be said -> the data sets of which it is true
     for (label, dataset), group in groups.items():
         other = groups.get((pairs.get(label, ""), dataset))
         if other is not None and {run.seed for run in group} != {run.seed for run in other}:
-            notes.append(
-                f"{dataset}: {label} and {pairs[label]} were run with different seeds{_compared(group, other)}."
-            )
+            text = f"{label} and {pairs[label]} were run with different seeds{_compared(group, other)}."
+            different.setdefault(text, []).append(dataset)
+    notes += [f"{'; '.join(datasets)}: {text}" for text, datasets in different.items()]
     if test is None:
         return notes
     for group in groups.values():
@@ -255,6 +257,8 @@ def _test_notes(
                 by_ranks = float(per_user(ranks.rank, metric).mean())
                 if abs(by_ranks - run.test[metric]) > RANKS_TOLERANCE:
                     notes.append(f"{run.run}: {metric} is {run.test[metric]:.4f}, but {by_ranks:.4f} by its ranks.")
+    seeds = seed_note(groups, metrics, {base for label, base in pairs.items() if label in labels})
+    notes += [seeds] if seeds else []
     notes.append(
         f"RI and p: against {_references(pairs, labels)}; {test} test over users (seeds averaged per user), two-sided, "
         f"Holm-corrected over {pairs_tested} comparisons."

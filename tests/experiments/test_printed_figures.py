@@ -81,7 +81,8 @@ def percents(folder: str) -> set[str]:
 
 def tenths(folder: str) -> set[str]:
     """Improvements (RI) in a folder's table.md, shares that its models keep and its detector estimates; without sign, with one digit."""
-    found = {float(text) for text in re.findall(r"(?<=\| )[+-](\d+\.\d\d)(?= \|)", table_text(folder))}
+    pattern = r"(?<=\| )[+-](\d+\.\d\d)(?= \|)|by up to (\d+\.\d\d)(?= %)"  # RI, and how far apart two seeds are
+    found = {float(text) for pair in re.findall(pattern, table_text(folder)) for text in pair if text}
     for file in (PUBLISHED / folder).glob("*/result.json"):
         result = json.loads(file.read_text(encoding="utf-8"))
         shares = [result.get("kept"), (result.get("noise") or {}).get("share")]

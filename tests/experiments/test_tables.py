@@ -214,3 +214,22 @@ def test_models_are_compared_over_the_seeds_that_both_have(tmp_path: Path) -> No
     # four users more: 2 of the 16 patterns of signs have as large a sum; Holm doubles the smaller of two equal ones
     assert cell.p == pytest.approx(2 * 2 / 16, abs=0.02)
     assert any("different seeds; RI and p are over those that both have (1)." in note for note in table.notes)
+
+
+def test_how_far_apart_two_seeds_of_the_plain_model_are(tmp_path: Path, table: ResultTable) -> None:
+    """SASRec has 0.5 and 0.55 on ml-1m, one seed on toy; GRU4Rec and the denoiser are no plain models here."""
+    (note,) = [note for note in table.notes if "another seed" in note]
+    # 0.05 of 0.525; two users of 40 differ: t = 0.05 / sqrt(0.05 * 0.95 / 39) = 1.4327, p 0.16
+    assert "hit@10 by up to 9.52 %, p < 0.05 in 0 of 1 pairs; in ndcg@10 by up to 9.52 %, p < 0.05 in 0 of 1" in note
+    write_run(tmp_path / "more", "SASRec", "toy", 1, range(10), 1)
+    write_run(tmp_path / "more", "SASRec", "toy", 2, range(10, 40), 1)  # all 40 users differ: t = -3.6, p 0.001
+    write_run(tmp_path / "more", "SASRecDenoiser", "toy", 1, range(10), 1)
+    (note,) = [note for note in build_table(load_runs(tmp_path / "more")).notes if "another seed" in note]
+    assert "differ in hit@10 by up to 100.00 %, p < 0.05 in 1 of 1 pairs" in note
+
+
+def test_without_a_second_seed_of_the_plain_model_nothing_is_said_of_seeds(tmp_path: Path) -> None:
+    write_run(tmp_path, "SASRec", "toy", 1, range(10), 1)
+    write_run(tmp_path, "SASRecDenoiser", "toy", 1, range(10), 1)
+    write_run(tmp_path, "SASRecDenoiser", "toy", 2, range(20), 1)
+    assert not any("another seed" in note for note in build_table(load_runs(tmp_path)).notes)
