@@ -27,6 +27,7 @@ AXIS_NAMES = {
 PERCENT = {"train_noise"}
 LOGARITHMIC = {"beta", "gamma"}
 BAR = 0.14  # inches of a bar
+CLOSEST = 0.09  # of the axis: labels of ticks nearer than this would run into each other
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,24 @@ def metric_figure(panels: Mapping[str, Mapping[str, Line]], x: str, metric: str,
         if x in LOGARITHMIC and all(value > 0 for line in lines.values() for value in line.x or []):
             axis.set_xscale("log")
         else:
-            ticks = sorted({value for line in lines.values() for value in line.x or []})
-            axis.set_xticks([tick * (100 if x in PERCENT else 1) for tick in ticks])
+            scale = 100 if x in PERCENT else 1
+            ticks = [value * scale for value in sorted({value for line in lines.values() for value in line.x or []})]
+            axis.set_xticks(ticks, spaced_labels(ticks))
     for axis in axes[:: canvas.MOST_COLUMNS]:
         axis.set_ylabel(metric_name(metric))
     canvas.legend(figure, axes)
     return canvas.save(figure, stem)
+
+
+def spaced_labels(ticks: Sequence[float]) -> list[str]:
+    """A label for each of these rising ticks, empty where it would touch its neighbour's; the first and last stay."""
+    room = CLOSEST * (ticks[-1] - ticks[0]) if ticks else 0.0
+    labels, last = [], -np.inf
+    for number, tick in enumerate(ticks):
+        fits = tick - last >= room and (number == len(ticks) - 1 or ticks[-1] - tick >= room)
+        labels.append(f"{tick:g}" if fits or number == len(ticks) - 1 else "")
+        last = tick if fits else last
+    return labels
 
 
 def _draw(axis: Any, label: str, line: Line, number: int, scale: float) -> None:

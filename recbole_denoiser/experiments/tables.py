@@ -33,6 +33,7 @@ RANKS_TOLERANCE = 1e-3  # between a metric of result.json (rounded) and the same
 BEST, SECOND, SIGNIFICANT = "bold", "underlined", "†"  # in the legend of a table
 
 Place = tuple[str, str, str]  # label, data set, metric
+Comparison = tuple[str, tuple[str, ...], tuple[str, ...]]  # metric, runs of the one, runs of the other
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def build_table(
         for metric in metrics
     }
     notes = _data_notes(groups, paper)
-    p_values: dict[Place, float] = {}
+    tests: dict[Place, Comparison] = {}
+    p_values: dict[Comparison, float] = {}
     for label, dataset, metric in list(cells):
         backbone = (pairs.get(label, ""), dataset, metric)
         if backbone not in cells:
@@ -99,9 +101,13 @@ def build_table(
         own, base = common_seeds(groups[label, dataset], groups[backbone[0], dataset])
         cells[place] = replace(cells[place], improvement=_improvement(own, base, metric))
         if test is not None:
-            p_values[place] = _p(test, own, base, metric)
-    for place, p in holm(p_values).items():
-        cells[place] = replace(cells[place], p=p)
+            comparison = (metric, tuple(run.run for run in own), tuple(run.run for run in base))
+            tests[place] = comparison
+            if comparison not in p_values:  # a run may stand beside every value of what is varied
+                p_values[comparison] = _p(test, own, base, metric)
+    corrected = holm(p_values)
+    for place, comparison in tests.items():
+        cells[place] = replace(cells[place], p=corrected[comparison])
 
     notes += _mark(cells, groups, datasets, metrics, test, alpha)
     notes += _test_notes(groups, metrics, test, len(p_values), pairs)

@@ -136,6 +136,14 @@ def test_lines_by_hand() -> None:
     np.testing.assert_allclose(line.deviation, [0.2 / np.sqrt(2), 0.0])
 
 
+def test_labels_of_ticks_that_would_touch_are_left_out() -> None:
+    lengths = [20, 30, 40, 50, 60, 70, 80, 200]  # the closest that may be: 0.09 * 180 = 16.2
+    assert plots.spaced_labels(lengths) == ["20", "", "40", "", "60", "", "80", "200"]
+    assert plots.spaced_labels([0, 5, 10, 15, 20, 25]) == ["0", "5", "10", "15", "20", "25"]
+    assert plots.spaced_labels([0, 50, 98, 100]) == ["0", "50", "", "100"]
+    assert plots.spaced_labels([0.5]) == ["0.5"] and plots.spaced_labels([]) == []
+
+
 def test_kept_shares_end_with_the_shortest_seed() -> None:
     def record(epoch: int, share: float | None) -> dict:
         return {"epoch": epoch, "kept": None if share is None else [share, 1.0]}

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -233,3 +234,15 @@ def test_without_a_second_seed_of_the_plain_model_nothing_is_said_of_seeds(tmp_p
     write_run(tmp_path, "SASRecDenoiser", "toy", 1, range(10), 1)
     write_run(tmp_path, "SASRecDenoiser", "toy", 2, range(20), 1)
     assert not any("another seed" in note for note in build_table(load_runs(tmp_path)).notes)
+
+
+def test_a_run_beside_every_value_of_what_is_varied_is_compared_once(tmp_path: Path) -> None:
+    """Two runs that stand in three columns are one comparison per metric, so Holm corrects over 2 and not over 6."""
+    write_run(tmp_path, "SASRec", "toy", 1, range(20), 3)
+    write_run(tmp_path, "SASRecDenoiser", "toy", 1, range(26), 3)  # wins six users: p of 2 / 2^6 = 0.03 before
+    runs = [replace(run, dataset=f"toy, beta = {beta}") for run in load_runs(tmp_path) for beta in (1, 2, 3)]
+    table = build_table(runs)
+    assert any("Holm-corrected over 2 comparisons" in note for note in table.notes)
+    for beta in (1, 2, 3):
+        p = table.cells["SASRecDenoiser", f"toy, beta = {beta}", "hit@10"].p
+        assert p == pytest.approx(2 * 2 / 64, abs=0.01)
