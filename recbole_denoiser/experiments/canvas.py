@@ -18,8 +18,13 @@ MOST_COLUMNS = 3  # panels beside each other
 
 
 def look(number: int) -> tuple[str, str]:
-    """Colour and line style of the line with this number."""
-    return COLOURS[number % len(COLOURS)], STYLES[number % len(STYLES)]
+    """Colour and line style of the line with this number; where colours come again, the style is another."""
+    return COLOURS[number % len(COLOURS)], STYLES[(number + number // len(COLOURS)) % len(STYLES)]
+
+
+def marker(number: int) -> str:
+    """Marker of the line with this number, another than that of the line before it in the same colour."""
+    return MARKERS[(number + 3 * (number // len(COLOURS))) % len(MARKERS)]
 
 
 def panels(count: int, size: tuple[float, float], margin: tuple[float, float] = (0.0, 0.0)) -> tuple[Any, list[Any]]:

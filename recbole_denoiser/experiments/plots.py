@@ -20,11 +20,12 @@ from recbole_denoiser.experiments.table_text import metric_name
 SIZE, MARGIN = (3.4, 3.0), (2.2, 0.3)  # inches of a panel, and beside and above all
 AXIS_NAMES = {
     "train_noise": "Share of training items replaced (%)",
+    "eval_noise": "Share of read items replaced at test (%)",
     "MAX_ITEM_LIST_LENGTH": "Maximum length n",
     "beta": r"$\beta$ (mean scale)",
     "gamma": r"$\gamma$ (mean scale)",
 }
-PERCENT = {"train_noise"}
+PERCENT = {"train_noise", "eval_noise"}
 LOGARITHMIC = {"beta", "gamma"}
 BAR = 0.14  # inches of a bar
 CLOSEST = 0.09  # of the axis: labels of ticks nearer than this would run into each other
@@ -89,7 +90,7 @@ def _draw(axis: Any, label: str, line: Line, number: int, scale: float) -> None:
     order = np.argsort(line.x)
     axis.errorbar(
         np.array(line.x)[order] * scale, line.mean[order], yerr=line.deviation[order], label=label, color=colour,
-        linestyle=style, linewidth=1.3, marker=canvas.MARKERS[number % len(canvas.MARKERS)], markersize=4, capsize=3,
+        linestyle=style, linewidth=1.3, marker=canvas.marker(number), markersize=4, capsize=3,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from small_grid import SmallGrid, make_once
 
 from recbole_denoiser.analysis import pruning
 from recbole_denoiser.cli.main import main
-from recbole_denoiser.experiments import plots
+from recbole_denoiser.experiments import canvas, plots
 from recbole_denoiser.experiments.plan import load_experiment
 from recbole_denoiser.runs.reopen import open_run
 
@@ -142,6 +142,11 @@ def test_labels_of_ticks_that_would_touch_are_left_out() -> None:
     assert plots.spaced_labels([0, 5, 10, 15, 20, 25]) == ["0", "5", "10", "15", "20", "25"]
     assert plots.spaced_labels([0, 50, 98, 100]) == ["0", "50", "", "100"]
     assert plots.spaced_labels([0.5]) == ["0.5"] and plots.spaced_labels([]) == []
+
+
+def test_thirty_lines_look_different() -> None:
+    assert len({(*canvas.look(number), canvas.marker(number)) for number in range(30)}) == 30
+    assert canvas.look(0)[0] == canvas.look(8)[0] and canvas.look(0)[1] != canvas.look(8)[1]
 
 
 def test_kept_shares_end_with_the_shortest_seed() -> None:
